@@ -1,0 +1,34 @@
+# How this project's targets are built: warnings, precompiled header, ccache, linker.
+find_program(REPRISE_CCACHE ccache)
+if(REPRISE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # Without this sloppiness ccache refuses every file that uses a precompiled header.
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;${REPRISE_CCACHE}")
+endif()
+
+include(CheckLinkerFlag)
+check_linker_flag(CXX -fuse-ld=mold REPRISE_HAS_MOLD)
+
+# reprise_target(<target>): the settings that every target of ours shares.
+function(reprise_target target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -fpch-preprocess)
+  if(REPRISE_WARNINGS_AS_ERRORS)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+  if(REPRISE_HAS_MOLD)
+    target_link_options(${target} PRIVATE -fuse-ld=mold)
+  endif()
+endfunction()
+
+# reprise_precompile(<target>): use the one precompiled torch.h, which target `reprise` makes.
+function(reprise_precompile target)
+  if(NOT REPRISE_PRECOMPILE)
+    return()
+  endif()
+  if(target STREQUAL "reprise")
+    target_precompile_headers(reprise PRIVATE <torch/torch.h>)
+  else()
+    target_precompile_headers(${target} REUSE_FROM reprise)
+  endif()
+endfunction()

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The errors that a caller can act on. Tensor shapes are checked by LibTorch's own c10::ValueError.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace reprise {
+
+/// An option is out of range or contradicts another one.
+class OptionError : public std::invalid_argument {
+ public:
+  OptionError(std::string field, const std::string& message)
+      : std::invalid_argument(message), field_(std::move(field)) {}
+
+  /// Name of the option as it is written in TOML, in JSON and (with dashes) on the command line.
+  const std::string& field() const { return field_; }
+
+ private:
+  std::string field_;
+};
+
+/// A file or a table cannot be used as it is; the message names file, column and rows, and says what to do.
+class DataError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace reprise
