@@ -2,14 +2,15 @@
 #include "reprise/checkpoint.h"
 
 #include "autograd/forward_context.h"
+#include "autograd/operator_observer.h"
 #include "autograd/saved_tensor_hooks.h"
 
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
+#include <exception>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 namespace reprise {
@@ -20,8 +21,9 @@ using detail::SavedInput;
 using detail::SavedTensorHandler;
 using detail::SavedTensorScope;
 
-/// Thrown through the user's function when everything that backward needs has been recomputed.
-struct EarlyStop {};
+/// Thrown through the user's function when everything that backward needs has been recomputed. A std::exception, so
+/// that a backward pass inside the function unwinds cleanly.
+struct EarlyStop : std::exception {};
 
 struct TensorMetadata {
   std::vector<std::int64_t> sizes;
@@ -65,15 +67,8 @@ class Region : public std::enable_shared_from_this<Region> {
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) const { return function_(inputs); }
 
   std::size_t add_slot(const at::Tensor& tensor) {
-    last_saved_ = tensor;
     slots_.emplace_back(tensor);
     return slots_.size() - 1;
-  }
-
-  /// An operator may save a buffer before its kernel fills it; stopping at such a save would hand out the empty buffer.
-  void finish_forward() {
-    can_stop_early_ = !last_saved_.defined() || version_of(last_saved_) == slots_.back().version;
-    last_saved_.reset();
   }
 
   at::Tensor take(std::size_t index) {
@@ -103,8 +98,6 @@ class Region : public std::enable_shared_from_this<Region> {
   std::vector<SavedInput> inputs_;
   detail::ForwardContext context_;
   std::vector<Slot> slots_;
-  at::Tensor last_saved_;
-  bool can_stop_early_ = true;
   std::mutex mutex_;
 };
 
@@ -152,19 +145,25 @@ class KeptTensor : public PackedTensor {
   at::Tensor tensor_;
 };
 
-/// Handles the saved tensors of a recomputation.
-class Region::Recorder : public SavedTensorHandler {
+/// Handles the saved tensors of a recomputation, and ends it when the last of them is there. Not before its operator has
+/// returned: an operator may save a buffer first and have its kernel fill it then.
+class Region::Recorder : public SavedTensorHandler, public detail::OperatorObserver {
  public:
   Recorder(Region& region, std::size_t last_wanted) : region_(region), last_wanted_(last_wanted) {}
 
   std::unique_ptr<PackedTensor> pack(const at::Tensor& tensor) override {
-    const std::size_t index = count_++;
+    const std::size_t index = count_;
     TORCH_CHECK(index < region_.slots_.size(), "checkpoint: the recomputation saves more tensors than forward (",
                 region_.slots_.size(), "), the next is ", TensorMetadata(tensor),
                 "; the function must do the same in both runs");
     region_.record(index, tensor);
-    if (index == last_wanted_ && region_.can_stop_early_) throw EarlyStop{};
-    return std::make_unique<KeptTensor>(tensor.detach());
+    auto kept = std::make_unique<KeptTensor>(tensor.detach());
+    ++count_;  // last: the operators above are observed too, and must not end the recomputation
+    return kept;
+  }
+
+  void after_operator() override {
+    if (count_ > last_wanted_) throw EarlyStop{};
   }
 
   std::size_t count() const { return count_; }
@@ -213,6 +212,7 @@ void Region::recompute() {
   Recorder recorder(*this, last_wanted());
   {
     const SavedTensorScope hooks(recorder);
+    const detail::OperatorObserverScope operators(recorder);
     try {
       run(inputs);
     } catch (const EarlyStop&) {
@@ -233,7 +233,6 @@ std::vector<at::Tensor> checkpoint(CheckpointFunction function, std::vector<at::
     const SavedTensorScope hooks(handler);
     outputs = region->run(inputs);
   }
-  region->finish_forward();
   return outputs;
 }
 
