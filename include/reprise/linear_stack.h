@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The smallest complete example of activation checkpointing: a stack of linear layers with its gradients by hand.
+/// The smallest complete example of activation checkpointing: a stack of linear layers with its
+/// gradients by hand.
 ///
 /// A layer is `pre = input @ weight.T + bias`; ReLU between layers, none after the last.
 /// Letters: R rows, I inputs and O outputs of a layer, L layers.
@@ -25,7 +26,8 @@ struct LinearGradients {
 
 struct ForwardResult {
   at::Tensor final_output;
-  std::vector<at::Tensor> activations;      ///< L + 1: the input, then each layer's output after its activation
+  std::vector<at::Tensor>
+      activations;  ///< L + 1: the input, then each layer's output after its activation
   std::vector<at::Tensor> pre_activations;  ///< L: each layer's output before its activation
 };
 
@@ -36,7 +38,8 @@ struct StackGradients {
 };
 
 /// Gradients of one linear layer from `grad_output` [R, O], `input` [R, I] and `weight` [O, I].
-LinearGradients linear_backward(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight);
+LinearGradients linear_backward(const at::Tensor& grad_output, const at::Tensor& input,
+                                const at::Tensor& weight);
 
 /// Runs `x` [R, I] through all layers and returns every intermediate value.
 ForwardResult forward_full(const at::Tensor& x, const std::vector<Layer>& layers);

@@ -12,7 +12,8 @@ constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 thread_local OperatorObserver* current_observer = nullptr;
 
-void observe(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+void observe(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
+             torch::jit::Stack* stack) {
   {
     const c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
     op.callBoxed(stack);
@@ -21,7 +22,8 @@ void observe(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch:
 }
 
 c10::DispatchKey registered_key() {
-  // From a function: a static registration in an archive may be dropped by the linker. Never destroyed: see Engine.
+  // From a function: a static registration in an archive may be dropped by the linker. Never
+  // destroyed: see Engine.
   static auto* library = [] {
     auto* made = new torch::Library(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
     made->fallback(torch::CppFunction::makeFromBoxedFunction<&observe>());
@@ -38,6 +40,8 @@ OperatorObserverScope::OperatorObserverScope(OperatorObserver& observer)
   current_observer = &observer;
 }
 
-OperatorObserverScope::~OperatorObserverScope() { current_observer = outer_; }
+OperatorObserverScope::~OperatorObserverScope() {
+  current_observer = outer_;
+}
 
 }  // namespace reprise::detail

@@ -13,7 +13,8 @@ class OperatorObserver {
   virtual void after_operator() = 0;
 };
 
-/// Makes `observer` the one that hears of this thread's outermost operators for as long as it lives.
+/// Makes `observer` the one that hears of this thread's outermost operators for as long as it
+/// lives.
 class OperatorObserverScope {
  public:
   explicit OperatorObserverScope(OperatorObserver& observer);

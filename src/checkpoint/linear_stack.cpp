@@ -17,12 +17,14 @@ at::Tensor pre_activation(const at::Tensor& input, const Layer& layer) {
 
 }  // namespace
 
-LinearGradients linear_backward(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight) {
-  TORCH_CHECK_VALUE(grad_output.dim() == 2 && input.dim() == 2 && weight.dim() == 2 &&
-                        grad_output.size(0) == input.size(0) && grad_output.size(1) == weight.size(0) &&
-                        input.size(1) == weight.size(1),
-                    "linear_backward: expected grad_output [R, O], input [R, I], weight [O, I], got ",
-                    grad_output.sizes(), ", ", input.sizes(), ", ", weight.sizes());
+LinearGradients linear_backward(const at::Tensor& grad_output, const at::Tensor& input,
+                                const at::Tensor& weight) {
+  TORCH_CHECK_VALUE(
+      grad_output.dim() == 2 && input.dim() == 2 && weight.dim() == 2 &&
+          grad_output.size(0) == input.size(0) && grad_output.size(1) == weight.size(0) &&
+          input.size(1) == weight.size(1),
+      "linear_backward: expected grad_output [R, O], input [R, I], weight [O, I], got ",
+      grad_output.sizes(), ", ", input.sizes(), ", ", weight.sizes());
   const at::NoGradGuard no_grad;
   return {grad_output.mm(weight), grad_output.t().mm(input), grad_output.sum(0)};
 }
@@ -35,7 +37,8 @@ ForwardResult forward_full(const at::Tensor& x, const std::vector<Layer>& layers
   for (std::size_t i = 0; i < layers.size(); ++i) {
     result.pre_activations.push_back(pre_activation(result.activations.back(), layers[i]));
     const bool is_last = i + 1 == layers.size();
-    result.activations.push_back(is_last ? result.pre_activations.back() : result.pre_activations.back().relu());
+    result.activations.push_back(is_last ? result.pre_activations.back()
+                                         : result.pre_activations.back().relu());
   }
   result.final_output = result.activations.back();
   return result;
@@ -45,9 +48,10 @@ StackGradients backward_full(const at::Tensor& grad_output, const std::vector<La
                              const std::vector<at::Tensor>& activations,
                              const std::vector<at::Tensor>& pre_activations) {
   check(layers);
-  TORCH_CHECK_VALUE(activations.size() == layers.size() + 1 && pre_activations.size() == layers.size(),
-                    "backward_full: expected ", layers.size() + 1, " activations and ", layers.size(),
-                    " pre-activations, got ", activations.size(), " and ", pre_activations.size());
+  TORCH_CHECK_VALUE(
+      activations.size() == layers.size() + 1 && pre_activations.size() == layers.size(),
+      "backward_full: expected ", layers.size() + 1, " activations and ", layers.size(),
+      " pre-activations, got ", activations.size(), " and ", pre_activations.size());
   const at::NoGradGuard no_grad;
   StackGradients result;
   result.grad_weights.resize(layers.size());
@@ -83,7 +87,8 @@ StackGradients backward_checkpointed(const at::Tensor& grad_output, const at::Te
 }
 
 std::int64_t count_stored_activations(std::int64_t num_layers, bool use_checkpointing) {
-  TORCH_CHECK_VALUE(num_layers >= 0, "count_stored_activations: num_layers is ", num_layers, ", must not be negative");
+  TORCH_CHECK_VALUE(num_layers >= 0, "count_stored_activations: num_layers is ", num_layers,
+                    ", must not be negative");
   return use_checkpointing ? 1 : num_layers + 1;
 }
 
