@@ -208,12 +208,14 @@ TEST(Safetensors, RefusesAFileCutOffAnywhere) {
               HasSubstr("the file holds 132"));  // 131 bytes of data and one more
 }
 
-/// Type, shape and bytes of every tensor: all but the names, which nothing in the file protects.
+/// Type, shape and bytes of every tensor: all but names and empty shapes, which nothing in the file
+/// protects.
 std::multiset<std::tuple<at::ScalarType, std::vector<std::int64_t>, std::string>> data_of(
     const SafetensorsFile& file) {
   std::multiset<std::tuple<at::ScalarType, std::vector<std::int64_t>, std::string>> data;
   for (const auto& [name, tensor] : file.tensors) {
-    data.emplace(tensor.scalar_type(), tensor.sizes().vec(), bytes_of(tensor));
+    const auto shape = tensor.numel() == 0 ? std::vector<std::int64_t>{0} : tensor.sizes().vec();
+    data.emplace(tensor.scalar_type(), shape, bytes_of(tensor));
   }
   return data;
 }
