@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What the scripts share; sourced, never run.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 set -euo pipefail
 
 repo_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
