@@ -17,11 +17,10 @@ if(Arrow_FOUND AND Parquet_FOUND)
 endif()
 
 find_path(ArrowParquet_INCLUDE_DIR parquet/arrow/reader.h
-  PATHS "${REPRISE_DEPS_DIR}/pyarrow/include" NO_DEFAULT_PATH NO_CACHE)
+  HINTS "${REPRISE_DEPS_DIR}/pyarrow/include" NO_DEFAULT_PATH)
 foreach(lib arrow parquet arrow_compute)
   # The wheel has no unversioned links.
   file(GLOB _candidates "${REPRISE_DEPS_DIR}/pyarrow/lib${lib}.so.*")
-  list(APPEND _candidates ArrowParquet_${lib}_LIBRARY-NOTFOUND)
   list(GET _candidates 0 ArrowParquet_${lib}_LIBRARY)
 endforeach()
 

@@ -32,7 +32,5 @@ function(reprise_precompile target)
     target_precompile_headers(reprise PRIVATE <torch/torch.h>)
   else()
     target_precompile_headers(${target} REUSE_FROM reprise)
-    # A program would be compiled with -fPIE, and GCC refuses a precompiled header made with -fPIC.
-    target_compile_options(${target} PRIVATE -fPIC)
   endif()
 endfunction()
