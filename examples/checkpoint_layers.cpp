@@ -16,25 +16,35 @@ struct Step {
   std::vector<torch::Tensor> gradients;
 };
 
-/// One forward and backward pass.
-static Step run(const std::vector<nn::Sequential>& layers, const torch::Tensor& input,
-                bool use_checkpointing) {
-  for (auto layer : layers) layer->zero_grad();
-  const reprise_examples::AllocationRecorder recorder;
-  torch::Tensor x = input;
+static torch::Tensor forward_plain(const std::vector<nn::Sequential>& layers, torch::Tensor x) {
   for (auto layer : layers) {
-    if (use_checkpointing) {
-      x = reprise::checkpoint([layer](const at::Tensor& v) mutable { return layer->forward(v); },
-                              x);
-    } else {
-      x = layer->forward(x);
-    }
+    x = layer->forward(x);
   }
-  x.square().mean().backward();
+  return x;
+}
+
+static torch::Tensor forward_checkpointed(const std::vector<nn::Sequential>& layers,
+                                          torch::Tensor x) {
+  for (auto layer : layers) {
+    x = reprise::checkpoint([layer](const at::Tensor& v) mutable { return layer->forward(v); }, x);
+  }
+  return x;
+}
+
+/// One forward and backward pass.
+template <class Forward>
+static Step run(Forward forward, const std::vector<nn::Sequential>& layers,
+                const torch::Tensor& input) {
+  for (auto layer : layers) {
+    layer->zero_grad();
+  }
+  const reprise_examples::AllocationRecorder recorder;
+  forward(layers, input).square().mean().backward();
   Step step{recorder.peak_bytes(), {}};
   for (auto layer : layers) {
-    for (const auto& parameter : layer->parameters())
+    for (const auto& parameter : layer->parameters()) {
       step.gradients.push_back(parameter.grad().clone());
+    }
   }
   return step;
 }
@@ -46,8 +56,8 @@ int main() {
     layers.emplace_back(nn::Linear(256, 1024), nn::GELU(), nn::Linear(1024, 256), nn::Tanh());
   }
   const auto input = torch::randn({1024, 256});
-  const Step plain = run(layers, input, false);
-  const Step checkpointed = run(layers, input, true);
+  const Step plain = run(forward_plain, layers, input);
+  const Step checkpointed = run(forward_checkpointed, layers, input);
 
   bool is_equal = true;
   for (std::size_t i = 0; i < plain.gradients.size(); ++i) {

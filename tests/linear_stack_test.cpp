@@ -134,13 +134,10 @@ TEST(LinearBackward, AgreesWithAutograd) {
 
 TEST(LinearBackward, NamesShapesThatDoNotFit) {
   const auto grad_output = torch::ones({5, 3});
-  EXPECT_THAT(
-      [&] {
-        linear_backward(grad_output, torch::ones({4, 7}), torch::ones({3, 7}));
-      },
-      testing::Throws<c10::ValueError>(testing::Property(
-          &c10::Error::msg,
-          AllOf(HasSubstr("linear_backward"), HasSubstr("[5, 3], [4, 7], [3, 7]")))));
+  EXPECT_THAT([&] { linear_backward(grad_output, torch::ones({4, 7}), torch::ones({3, 7})); },
+              testing::Throws<c10::ValueError>(testing::Property(
+                  &c10::Error::msg,
+                  AllOf(HasSubstr("linear_backward"), HasSubstr("[5, 3], [4, 7], [3, 7]")))));
   EXPECT_THROW(linear_backward(grad_output, torch::ones({5, 7}), torch::ones({2, 7})),
                c10::ValueError);
   EXPECT_THROW(linear_backward(grad_output, torch::ones({5, 6}), torch::ones({3, 7})),
@@ -299,9 +296,7 @@ TEST(LinearStack, NamesWhatBackwardWasGivenWrong) {
                 backward_full(torch::ones({2, 3}), layers, full.activations, full.pre_activations);
               }),
               HasSubstr("expected grad_output [2, 4], got [2, 3]"));
-  EXPECT_THAT(error_of([&] {
-                backward_checkpointed(torch::ones({1, 4}), x, layers);
-              }),
+  EXPECT_THAT(error_of([&] { backward_checkpointed(torch::ones({1, 4}), x, layers); }),
               HasSubstr("grad_output"));
 }
 

@@ -7,7 +7,9 @@
 
 int main() {
   const auto x = at::tensor({2.0, 5.0}).requires_grad_();
-  const auto square = [](const at::Tensor& value) { return value * value; };
+  const auto square = [](const at::Tensor& value) {
+    return value * value;
+  };
   reprise::checkpoint(square, x).sum().backward();
   std::printf("gradient: %g %g\n", x.grad()[0].item<double>(), x.grad()[1].item<double>());  // 2x
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Reads a table and forecasts one batch with an untrained model of the installed library; prints "forecast: [2, 3, 3]".
+/// Reads a table and forecasts one batch with an untrained model of the installed library; prints
+/// "forecast: [2, 3, 3]".
 #include <reprise/dataset.h>
 #include <reprise/tft.h>
 
