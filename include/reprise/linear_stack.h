@@ -2,8 +2,9 @@
 /// The smallest complete example of activation checkpointing: a stack of linear layers with its
 /// gradients by hand.
 ///
-/// A layer is `pre = input @ weight.T + bias`; ReLU between layers, none after the last.
-/// Letters: R rows, I inputs and O outputs of a layer, L layers.
+/// A layer is `pre = input @ weight.T + bias`; ReLU between layers, none after the last. Autograd
+/// records nothing here. Every function throws c10::ValueError naming the layer and both shapes
+/// when shapes do not fit together. Letters: R rows, I inputs and O outputs of a layer, L layers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
