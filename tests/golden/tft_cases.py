@@ -29,8 +29,8 @@ CASES = {
     ),
     "two_lstm_layers": Options(lstm_layers=2, hidden_size=6, **SMALL),
     "encoder_grn": Options(encoder_grn=True, **SMALL),
-    "encoder_grn_no_known": Options(encoder_grn=True, observed_reals=2, **WIDE_NORM),
-    "variable_width_3": Options(variable_width=3, static_reals=1, known_reals=2, known_cardinalities=(3,)),
+    "encoder_grn_no_known": Options(hidden_size=6, encoder_grn=True, observed_reals=2, **WIDE_NORM),
+    "variable_width_3": Options(variable_width=3, static_reals=1, known_reals=1, known_cardinalities=(3,)),
     # The flat input of each selection network is then as wide as its output: no skip parameters.
     "variable_width_1": Options(hidden_size=6, variable_width=1, static_reals=2, known_reals=2, **WIDE_NORM),
     "one_variable": Options(static_reals=1, observed_reals=1),
