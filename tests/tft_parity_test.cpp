@@ -219,19 +219,5 @@ TEST(TftParityCases, AreAllThatTheGeneratorWrote) {
   EXPECT_EQ(found, std::set<std::string>(kCases.begin(), kCases.end()));
 }
 
-TEST(TftParameterCount, IsThePublishedOne) {
-  TftOptions options;
-  options.hidden_size = 128;
-  options.observed_reals = 1;
-  options.known_reals = 3;
-  options.static_cardinalities = {369};
-  const TemporalFusionTransformer model(options);
-  std::int64_t count = 0;
-  for (const auto& parameter : model->parameters()) count += parameter.numel();
-  // Canonical count of this shape, less the weight network of the only static variable, which is
-  // not needed: (128^2 + 128) + (128^2 + 128) + (2 * 128 + 2) + (128 + 1) = 33,411.
-  EXPECT_EQ(count, 1'617'449 - 33'411);
-}
-
 }  // namespace
 }  // namespace reprise
