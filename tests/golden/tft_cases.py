@@ -9,7 +9,7 @@ from tft_shapes import Options, parameter_shapes
 BATCH = 3
 
 # The layer norm of two logits gives almost exactly -1 and 1 and lets no gradient through. A large epsilon does, so that
-# the gradients of these networks mean something; only two_variables keeps the default.
+# the gradients of these networks mean something; two_variables and no_static keep the default.
 WIDE_NORM = dict(layer_norm_epsilon=0.1)
 
 ALL_KINDS = dict(static_reals=2, known_reals=2, observed_reals=1)
