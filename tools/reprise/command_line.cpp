@@ -16,9 +16,9 @@
 namespace reprise {
 namespace {
 
-constexpr std::array kLaterFlags = {"--resume",  "--memory-budget",    "--use-qat",       "--checkpoint-layer",
-                                    "--trace",   "--check",            "--calibrate",     "--device-memory",
-                                    "--format"};
+constexpr std::array kLaterFlags = {"--resume",           "--memory-budget", "--use-qat",
+                                    "--checkpoint-layer", "--trace",         "--check",
+                                    "--calibrate",        "--device-memory", "--format"};
 constexpr std::array kLaterCommands = {"profile", "plan", "verify", "quantize", "export", "report"};
 
 // Names of the fields that flags have set.
@@ -29,7 +29,8 @@ void take_values(const Field& field, const std::vector<std::string>& texts, Give
   const bool is_list = std::visit(
       [](const auto* value) {
         using T = std::remove_const_t<std::remove_pointer_t<decltype(value)>>;
-        return std::is_same_v<T, std::vector<std::string>> || std::is_same_v<T, std::vector<std::int64_t>> ||
+        return std::is_same_v<T, std::vector<std::string>> ||
+               std::is_same_v<T, std::vector<std::int64_t>> ||
                std::is_same_v<T, std::vector<double>>;
       },
       field.value);
@@ -54,7 +55,8 @@ void add_flag(CLI::App& app, const Field& field, Given& given) {
     const std::string dashed = flag_name(field.name);
     const std::string names = field.is_recorded ? dashed + ",!--no-" + dashed.substr(2) : dashed;
     app.add_flag_function(
-        names, [&field, &given](std::int64_t count) {
+        names,
+        [&field, &given](std::int64_t count) {
           *std::get<bool*>(field.value) = count > 0;
           given.insert(field.name);
         },
@@ -63,7 +65,8 @@ void add_flag(CLI::App& app, const Field& field, Given& given) {
   }
   CLI::Option* option = app.add_option_function<std::vector<std::string>>(
       flag_name(field.name),
-      [&field, &given](const std::vector<std::string>& texts) { take_values(field, texts, given); }, field.help);
+      [&field, &given](const std::vector<std::string>& texts) { take_values(field, texts, given); },
+      field.help);
   option->allow_extra_args(false)->type_name(field.placeholder);
   const std::string value = default_text(field);
   if (!value.empty()) {
@@ -73,7 +76,8 @@ void add_flag(CLI::App& app, const Field& field, Given& given) {
 
 void add_positional(CLI::App& app, const Field& field, Given& given) {
   app.add_option_function<std::string>(
-         field.placeholder, [&field, &given](const std::string& text) { take_values(field, {text}, given); },
+         field.placeholder,
+         [&field, &given](const std::string& text) { take_values(field, {text}, given); },
          field.help)
       ->type_name("");
 }
@@ -109,7 +113,8 @@ std::vector<std::string> known_flags(const Command& command) {
   const std::vector<std::string> known = known_flags(command);
   const std::string nearest = nearest_name(flag, known);
   throw OptionError(flag, "unknown option '" + flag + "'" +
-                              (nearest.empty() ? "" : "; did you mean " + nearest + "?") + "\n  known: " + join(known));
+                              (nearest.empty() ? "" : "; did you mean " + nearest + "?") +
+                              "\n  known: " + join(known));
 }
 
 [[noreturn]] void refuse_command(const Program& program, const std::string& argument) {
@@ -118,11 +123,13 @@ std::vector<std::string> known_flags(const Command& command) {
     known.push_back(command.name);
   }
   if (is_later_command(argument)) {
-    throw OptionError(argument, "command '" + argument + "' is not in this version; known: " + join(known));
+    throw OptionError(argument,
+                      "command '" + argument + "' is not in this version; known: " + join(known));
   }
   const bool is_flag = argument.rfind('-', 0) == 0;
   const std::string nearest = nearest_name(argument, known);
-  throw OptionError(argument, std::string("unknown ") + (is_flag ? "option" : "command") + " '" + argument + "'" +
+  throw OptionError(argument, std::string("unknown ") + (is_flag ? "option" : "command") + " '" +
+                                  argument + "'" +
                                   (nearest.empty() ? "" : "; did you mean " + nearest + "?") +
                                   "\n  known: " + join(known));
 }
@@ -130,16 +137,16 @@ std::vector<std::string> known_flags(const Command& command) {
 void check_complete(const Command& command) {
   for (const Field& field : command.positionals) {
     if (std::get<std::string*>(field.value)->empty()) {
-      throw OptionError(field.name, field.placeholder + " is missing (" + field.help + ")\n  example: " +
-                                        command.example);
+      throw OptionError(field.name, field.placeholder + " is missing (" + field.help +
+                                        ")\n  example: " + command.example);
     }
   }
   for (const Field& field : command.fields) {
-    const bool is_required =
-        std::find(command.required.begin(), command.required.end(), field.name) != command.required.end();
+    const bool is_required = std::find(command.required.begin(), command.required.end(),
+                                       field.name) != command.required.end();
     if (is_required && default_text(field).empty()) {
-      throw OptionError(field.name, flag_name(field.name) + " is missing (" + field.help + ")\n  example: " +
-                                        command.example);
+      throw OptionError(field.name, flag_name(field.name) + " is missing (" + field.help +
+                                        ")\n  example: " + command.example);
     }
   }
 }
@@ -154,7 +161,8 @@ bool is_later_command(const std::string& name) {
   return std::find(kLaterCommands.begin(), kLaterCommands.end(), name) != kLaterCommands.end();
 }
 
-Invocation parse_command_line(const Program& program, Settings& settings, int argc, const char* const* argv) {
+Invocation parse_command_line(const Program& program, Settings& settings, int argc,
+                              const char* const* argv) {
   CLI::App app(program.summary, program.name);
   app.set_version_flag("--version", program.name + " " REPRISE_VERSION);
   app.allow_extras();
@@ -162,7 +170,8 @@ Invocation parse_command_line(const Program& program, Settings& settings, int ar
   Given given;
   std::vector<CLI::App*> apps;
   for (const Command& command : program.commands) {
-    apps.push_back(program.has_subcommands ? app.add_subcommand(command.name, command.summary) : &app);
+    apps.push_back(program.has_subcommands ? app.add_subcommand(command.name, command.summary)
+                                           : &app);
     add_command(*apps.back(), command, given);
   }
   try {

@@ -11,10 +11,11 @@
 
 namespace reprise {
 
-/// Sets the recorded `fields` that `file` holds, except those named in `given` (flags win over the file).
+/// Sets the recorded `fields` that `file` holds, except those named in `given` (flags win over the
+/// file).
 ///
-/// Throws `OptionError` naming the file and the key that is unknown (with the known ones) or has a wrong value, and
-/// `DataError` when the file cannot be read or is not TOML (with the line).
+/// Throws `OptionError` naming the file and the key that is unknown (with the known ones) or has a
+/// wrong value, and `DataError` when the file cannot be read or is not TOML (with the line).
 void read_config(const std::filesystem::path& file, const std::vector<Field>& fields,
                  const std::set<std::string>& given);
 

@@ -27,7 +27,8 @@ int run_evaluate(Settings& settings, Terminal& terminal) {
   const std::vector<Window> windows = dataset.windows(split, stride);
   if (windows.empty()) {
     throw DataError(settings.parquet_file + ": no " + settings.split + " window: encoder " +
-                    std::to_string(options.encoder_length) + " and horizon " + std::to_string(options.horizon) +
+                    std::to_string(options.encoder_length) + " and horizon " +
+                    std::to_string(options.horizon) +
                     " do not fit into the rows of this split; see reprise inspect");
   }
   const std::vector<Score> scores =
@@ -51,7 +52,8 @@ int run_evaluate(Settings& settings, Terminal& terminal) {
 
 Command evaluate_command(Settings& settings) {
   std::vector<Field> fields = {
-      {"parquet_file", "FILE", "the table: Parquet, or CSV by its extension", &settings.parquet_file},
+      {"parquet_file", "FILE", "the table: Parquet, or CSV by its extension",
+       &settings.parquet_file},
       {"split", "NAME", "rows to forecast: test or valid", &settings.split, {"test", "valid"}},
       {"stride", "N", "samples between two forecasts; 0: the horizon", &settings.stride},
       {"batch_size", "N", "windows per step", &settings.train.batch_size, {}, {"auto"}}};

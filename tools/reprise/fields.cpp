@@ -16,8 +16,8 @@ const std::map<std::string, Normalization> kNormalizations = {{"series", Normali
                                                               {"window", Normalization::kWindow},
                                                               {"global", Normalization::kGlobal},
                                                               {"none", Normalization::kNone}};
-const std::map<std::string, Checkpointing> kCheckpointings = {{"off", Checkpointing::kOff},
-                                                              {"aggressive", Checkpointing::kAggressive}};
+const std::map<std::string, Checkpointing> kCheckpointings = {
+    {"off", Checkpointing::kOff}, {"aggressive", Checkpointing::kAggressive}};
 
 template <typename T>
 constexpr bool kIsList = false;
@@ -33,7 +33,8 @@ const char* kind_of() {
   }
 }
 
-// The numbers are parsed here rather than by CLI11, so that flags and TOML refuse the same texts in the same words.
+// The numbers are parsed here rather than by CLI11, so that flags and TOML refuse the same texts in
+// the same words.
 template <typename T>
 void parse(const std::string& text, const std::string& label, T& value) {
   if constexpr (std::is_same_v<T, std::string>) {
@@ -75,20 +76,28 @@ void check_choice(const Field& field, const std::string& text, const std::string
   if (std::find(field.later.begin(), field.later.end(), text) != field.later.end()) {
     throw OptionError(field.name, label + ": '" + text + "' is not in this version");
   }
-  if (!field.choices.empty() && std::find(field.choices.begin(), field.choices.end(), text) == field.choices.end()) {
-    throw OptionError(field.name, label + ": '" + text + "' is unknown; known: " + join(field.choices));
+  if (!field.choices.empty() &&
+      std::find(field.choices.begin(), field.choices.end(), text) == field.choices.end()) {
+    throw OptionError(field.name,
+                      label + ": '" + text + "' is unknown; known: " + join(field.choices));
   }
 }
 
 template <typename T>
 std::string name_in(const std::map<std::string, T>& names, T value) {
-  return std::find_if(names.begin(), names.end(), [&](const auto& entry) { return entry.second == value; })->first;
+  return std::find_if(names.begin(), names.end(),
+                      [&](const auto& entry) { return entry.second == value; })
+      ->first;
 }
 
 }  // namespace
 
-std::string to_string(Normalization normalization) { return name_in(kNormalizations, normalization); }
-std::string to_string(Checkpointing checkpointing) { return name_in(kCheckpointings, checkpointing); }
+std::string to_string(Normalization normalization) {
+  return name_in(kNormalizations, normalization);
+}
+std::string to_string(Checkpointing checkpointing) {
+  return name_in(kCheckpointings, checkpointing);
+}
 
 std::string toml_string(const std::string& text) {
   std::string quoted = "\"";
@@ -121,7 +130,8 @@ std::string flag_of_option(const std::string& option_field) {
   return flag_name(found == kFlags.end() ? option_field : found->second);
 }
 
-void set_field(const Field& field, const std::vector<std::string>& texts, const std::string& label) {
+void set_field(const Field& field, const std::vector<std::string>& texts,
+               const std::string& label) {
   for (const std::string& text : texts) {
     check_choice(field, text, label);
   }
@@ -135,8 +145,8 @@ void set_field(const Field& field, const std::vector<std::string>& texts, const 
           }
           *value = std::move(items);
         } else if (texts.size() != 1) {
-          throw OptionError(field.name, label + ": takes one value, got " + std::to_string(texts.size()) + ": " +
-                                            join(texts));
+          throw OptionError(field.name, label + ": takes one value, got " +
+                                            std::to_string(texts.size()) + ": " + join(texts));
         } else {
           parse(texts.front(), label, *value);
         }

@@ -12,8 +12,9 @@
 namespace reprise {
 
 /// Where a field's value lies.
-using FieldValue = std::variant<bool*, std::string*, std::int64_t*, std::uint64_t*, double*, std::vector<std::string>*,
-                                std::vector<std::int64_t>*, std::vector<double>*, Normalization*, Checkpointing*>;
+using FieldValue = std::variant<bool*, std::string*, std::int64_t*, std::uint64_t*, double*,
+                                std::vector<std::string>*, std::vector<std::int64_t>*,
+                                std::vector<double>*, Normalization*, Checkpointing*>;
 
 /// One setting: `name` is the TOML key and, with dashes, the flag.
 struct Field {
@@ -28,10 +29,12 @@ struct Field {
 
 /// "--batch-size" of "batch_size".
 std::string flag_name(const std::string& field_name);
-/// The flag for an `OptionError`'s field, whose name may be the one in the library's struct (`hidden_size`).
+/// The flag for an `OptionError`'s field, whose name may be the one in the library's struct
+/// (`hidden_size`).
 std::string flag_of_option(const std::string& option_field);
 
-/// Sets `field` from texts. `label` ("--hidden" or "FILE: hidden") begins the message of an `OptionError`.
+/// Sets `field` from texts. `label` ("--hidden" or "FILE: hidden") begins the message of an
+/// `OptionError`.
 void set_field(const Field& field, const std::vector<std::string>& texts, const std::string& label);
 /// `text` in quotes, as TOML wants it.
 std::string toml_string(const std::string& text);
@@ -49,7 +52,8 @@ std::vector<Field> common_fields(Settings& settings);
 Field config_field(Settings& settings);
 /// `fields`, then the common ones.
 std::vector<Field> with_common(std::vector<Field> fields, Settings& settings);
-/// parquet_file, then all of the above but `common_fields`: what `train` takes and config.toml holds.
+/// parquet_file, then all of the above but `common_fields`: what `train` takes and config.toml
+/// holds.
 std::vector<Field> run_fields(Settings& settings);
 
 std::string to_string(Normalization normalization);

@@ -29,14 +29,14 @@ nlohmann::ordered_json columns_json(const TableShape& shape) {
   return list;
 }
 
-// A table that cannot be trained on is a finding here, not a failure: to learn that is why one inspects.
+// A table that cannot be trained on is a finding here, not a failure: to learn that is why one
+// inspects.
 int run_inspect(Settings& settings, Terminal& terminal) {
   settle(settings);
   check_table_file(settings.parquet_file);
   const TableShape shape = read_table_shape(settings.parquet_file);
-  nlohmann::ordered_json document = {{"file", settings.parquet_file},
-                                     {"rows", shape.rows},
-                                     {"columns", columns_json(shape)}};
+  nlohmann::ordered_json document = {
+      {"file", settings.parquet_file}, {"rows", shape.rows}, {"columns", columns_json(shape)}};
   terminal.result(columns_text(shape) + "\n");
   try {
     const Dataset dataset = Dataset::fit(settings.parquet_file, settings.data);
@@ -49,7 +49,8 @@ int run_inspect(Settings& settings, Terminal& terminal) {
     document["can_train"] = true;
     document.update(overview_json(overview));
   } catch (const DataError& error) {
-    const std::vector<AuditFinding> findings = {{AuditFinding::Level::kError, error.what(), "training stops here"}};
+    const std::vector<AuditFinding> findings = {
+        {AuditFinding::Level::kError, error.what(), "training stops here"}};
     terminal.result(format_count(shape.rows) + " rows\nFindings\n" + findings_text(findings));
     document["can_train"] = false;
     document["findings"] = findings_json(findings);
@@ -63,13 +64,15 @@ int run_inspect(Settings& settings, Terminal& terminal) {
 Command inspect_command(Settings& settings) {
   std::vector<Field> fields = run_fields(settings);
   fields.push_back(config_field(settings));
-  return {.name = "inspect",
-          .summary = "Show a table's columns, their roles, what is wrong with it and what training would do",
-          .example = "reprise inspect sales.parquet --target sales",
-          .fields = with_common(std::move(fields), settings),
-          .positionals = {{"parquet_file", "FILE", "the table: Parquet, or CSV by its extension",
-                           &settings.parquet_file}},
-          .run = run_inspect};
+  return {
+      .name = "inspect",
+      .summary =
+          "Show a table's columns, their roles, what is wrong with it and what training would do",
+      .example = "reprise inspect sales.parquet --target sales",
+      .fields = with_common(std::move(fields), settings),
+      .positionals = {{"parquet_file", "FILE", "the table: Parquet, or CSV by its extension",
+                       &settings.parquet_file}},
+      .run = run_inspect};
 }
 
 }  // namespace reprise

@@ -31,10 +31,16 @@ void exit_on_interrupt() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
-InterruptScope::InterruptScope() { state = 1; }
+InterruptScope::InterruptScope() {
+  state = 1;
+}
 
-InterruptScope::~InterruptScope() { state = 0; }
+InterruptScope::~InterruptScope() {
+  state = 0;
+}
 
-bool InterruptScope::requested() const { return state == 2; }
+bool InterruptScope::requested() const {
+  return state == 2;
+}
 
 }  // namespace reprise

@@ -41,7 +41,8 @@ std::string counted(std::int64_t count, const std::string& unit) {
 }
 
 std::string line(const std::string& label, const std::string& text) {
-  const std::string padded = label.size() < 12 ? label + std::string(12 - label.size(), ' ') : label;
+  const std::string padded =
+      label.size() < 12 ? label + std::string(12 - label.size(), ' ') : label;
   return "  " + padded + text + "\n";
 }
 
@@ -86,16 +87,19 @@ std::string frequency_text(const Schema& schema) {
     return months % 12 == 0 ? counted(months / 12, "year") : counted(months, "month");
   }
   const std::int64_t unit = nanoseconds(schema.time_unit);
-  constexpr std::array<std::pair<std::int64_t, const char*>, 5> kUnits = {{{86'400 * kNanosecondsPerSecond, "d"},
-                                                                           {3'600 * kNanosecondsPerSecond, "h"},
-                                                                           {60 * kNanosecondsPerSecond, "min"},
-                                                                           {kNanosecondsPerSecond, "s"},
-                                                                           {1'000'000, "ms"}}};
+  constexpr std::array<std::pair<std::int64_t, const char*>, 5> kUnits = {
+      {{86'400 * kNanosecondsPerSecond, "d"},
+       {3'600 * kNanosecondsPerSecond, "h"},
+       {60 * kNanosecondsPerSecond, "min"},
+       {kNanosecondsPerSecond, "s"},
+       {1'000'000, "ms"}}};
   for (const auto& [size, name] : kUnits) {
     // In units of the larger of the two, so that a frequency of many days does not overflow.
-    const bool is_multiple = unit >= size ? unit % size == 0 : schema.frequency % (size / unit) == 0;
+    const bool is_multiple =
+        unit >= size ? unit % size == 0 : schema.frequency % (size / unit) == 0;
     if (is_multiple) {
-      const std::int64_t count = unit >= size ? schema.frequency * (unit / size) : schema.frequency / (size / unit);
+      const std::int64_t count =
+          unit >= size ? schema.frequency * (unit / size) : schema.frequency / (size / unit);
       return format_count(count) + " " + name;
     }
   }
@@ -106,7 +110,8 @@ std::string time_text(TimeUnit unit, std::int64_t time) {
   if (unit == TimeUnit::kStep) {
     return std::to_string(time);
   }
-  const std::int64_t per_second = unit == TimeUnit::kDay ? 1 : kNanosecondsPerSecond / nanoseconds(unit);
+  const std::int64_t per_second =
+      unit == TimeUnit::kDay ? 1 : kNanosecondsPerSecond / nanoseconds(unit);
   const std::int64_t factor = unit == TimeUnit::kDay ? 86'400 : 1;
   std::int64_t seconds = time / per_second;
   std::int64_t fraction = time % per_second;
@@ -120,14 +125,16 @@ std::string time_text(TimeUnit unit, std::int64_t time) {
   const year_month_day date(day);
   const hh_mm_ss clock(instant - day);
   char buffer[80];
-  int written = std::snprintf(buffer, sizeof buffer, "%04d-%02u-%02u %02d:%02d:%02d", static_cast<int>(date.year()),
-                              static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
-                              static_cast<int>(clock.hours().count()), static_cast<int>(clock.minutes().count()),
-                              static_cast<int>(clock.seconds().count()));
+  int written = std::snprintf(
+      buffer, sizeof buffer, "%04d-%02u-%02u %02d:%02d:%02d", static_cast<int>(date.year()),
+      static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
+      static_cast<int>(clock.hours().count()), static_cast<int>(clock.minutes().count()),
+      static_cast<int>(clock.seconds().count()));
   std::string text(buffer, static_cast<std::size_t>(written));
   if (fraction != 0) {
-    written = std::snprintf(buffer, sizeof buffer, ".%09lld",
-                            static_cast<long long>(fraction * (kNanosecondsPerSecond / per_second)));
+    written =
+        std::snprintf(buffer, sizeof buffer, ".%09lld",
+                      static_cast<long long>(fraction * (kNanosecondsPerSecond / per_second)));
     text.append(buffer, static_cast<std::size_t>(written));
     text.erase(text.find_last_not_of('0') + 1);
   }
@@ -165,7 +172,8 @@ std::string findings_text(const std::vector<AuditFinding>& findings) {
 nlohmann::ordered_json findings_json(const std::vector<AuditFinding>& findings) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const AuditFinding& finding : findings) {
-    list.push_back({{"level", level_name(finding.level)}, {"what", finding.what}, {"action", finding.action}});
+    list.push_back(
+        {{"level", level_name(finding.level)}, {"what", finding.what}, {"action", finding.action}});
   }
   return list;
 }
@@ -173,25 +181,31 @@ nlohmann::ordered_json findings_json(const std::vector<AuditFinding>& findings) 
 std::string overview_text(const Overview& overview) {
   const DataOptions& options = overview.schema.options;
   const TftOptions& model = overview.model;
-  const std::string zone = overview.schema.time_zone.empty() ? "" : ", time zone " + overview.schema.time_zone;
+  const std::string zone =
+      overview.schema.time_zone.empty() ? "" : ", time zone " + overview.schema.time_zone;
   std::string text = "Data: " + overview.file + ", " + format_count(overview.rows) + " rows, " +
                      format_count(overview.series) + " series\n";
   text += line("time", options.time + " (every " + frequency_text(overview.schema) + zone + ")");
   text += line("id", join(options.id));
-  text += line("target", names_text(options.target) + " (normalised: " + to_string(options.normalize) + ")");
+  text += line("target",
+               names_text(options.target) + " (normalised: " + to_string(options.normalize) + ")");
   text += line("static", names_text(overview.static_names));
   text += line("observed", names_text(options.observed));
   text += line("known", names_text(overview.future_names));
   text += line("split", split_text(options));
-  text += line("windows", format_count(overview.windows.train) + " training, " + format_count(overview.windows.valid) +
-                              " validation, " + format_count(overview.windows.test) + " test (every " +
+  text += line("windows", format_count(overview.windows.train) + " training, " +
+                              format_count(overview.windows.valid) + " validation, " +
+                              format_count(overview.windows.test) + " test (every " +
                               std::to_string(options.horizon) + " samples)");
-  text += overview.findings.empty() ? line("findings", "none") : "Findings\n" + findings_text(overview.findings);
+  text += overview.findings.empty() ? line("findings", "none")
+                                    : "Findings\n" + findings_text(overview.findings);
   text += "Model: " +
-          (overview.parameters > 0 ? format_count(overview.parameters) + " parameters, " : std::string()) +
-          "encoder " + std::to_string(model.encoder_length) + ", horizon " + std::to_string(model.horizon) +
-          ", hidden " + std::to_string(model.hidden_size) + ", heads " + std::to_string(model.attention_heads) +
-          ", checkpointing " + to_string(model.checkpointing) + "\n";
+          (overview.parameters > 0 ? format_count(overview.parameters) + " parameters, "
+                                   : std::string()) +
+          "encoder " + std::to_string(model.encoder_length) + ", horizon " +
+          std::to_string(model.horizon) + ", hidden " + std::to_string(model.hidden_size) +
+          ", heads " + std::to_string(model.attention_heads) + ", checkpointing " +
+          to_string(model.checkpointing) + "\n";
   text += "  inputs      " + std::to_string(overview.static_names.size()) + " static, " +
           std::to_string(overview.historical_names.size()) + " historical, " +
           std::to_string(overview.future_names.size()) + " future\n";
@@ -220,7 +234,9 @@ nlohmann::ordered_json overview_json(const Overview& overview) {
             {"future", overview.future_names}}},
           {"split", split_text(options)},
           {"windows",
-           {{"train", overview.windows.train}, {"valid", overview.windows.valid}, {"test", overview.windows.test}}},
+           {{"train", overview.windows.train},
+            {"valid", overview.windows.valid},
+            {"test", overview.windows.test}}},
           {"findings", findings_json(overview.findings)},
           {"model",
            {{"parameters", overview.parameters},

@@ -6,8 +6,8 @@
 
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
-#include <nlohmann/json.hpp>
 #include <torch/utils.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <iostream>
@@ -21,8 +21,8 @@ constexpr std::int64_t kMaxThreads = 1024;
 
 void apply_common(const Settings& settings) {
   if (settings.threads < 0 || settings.threads > kMaxThreads) {
-    throw OptionError("threads", "--threads: " + std::to_string(settings.threads) + " is not in 0 .. " +
-                                     std::to_string(kMaxThreads));
+    throw OptionError("threads", "--threads: " + std::to_string(settings.threads) +
+                                     " is not in 0 .. " + std::to_string(kMaxThreads));
   }
   if (settings.threads > 0) {
     at::set_num_threads(static_cast<int>(settings.threads));
@@ -33,10 +33,12 @@ void apply_common(const Settings& settings) {
 
 // Errors of the command line itself come before `--json` is known.
 bool asks_for_json(int argc, const char* const* argv) {
-  return std::any_of(argv, argv + argc, [](const char* argument) { return std::string_view(argument) == "--json"; });
+  return std::any_of(argv, argv + argc,
+                     [](const char* argument) { return std::string_view(argument) == "--json"; });
 }
 
-int write_error(Terminal& terminal, const std::string& who, const std::string& message, int exit_code) {
+int write_error(Terminal& terminal, const std::string& who, const std::string& message,
+                int exit_code) {
   terminal.error(who + ": " + message);
   terminal.json(nlohmann::json{{"error", message}, {"exit_code", exit_code}}.dump(
       2, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -49,7 +51,8 @@ std::string with_flag(const OptionError& error) {
     return message;
   }
   const std::string flag = flag_of_option(error.field());
-  const bool is_named = message.find(flag) != std::string::npos || message.find('\n') != std::string::npos;
+  const bool is_named =
+      message.find(flag) != std::string::npos || message.find('\n') != std::string::npos;
   const bool is_flag = error.field().find_first_of(" :") == std::string::npos;
   return is_named || !is_flag ? message : message + "\n  help: the option is " + flag;
 }
@@ -66,7 +69,8 @@ int report_error(Terminal& terminal, const std::string& who) {
   } catch (const c10::Error& error) {
     return write_error(terminal, who, error.what_without_backtrace(), kExitFailed);
   } catch (const std::bad_alloc&) {
-    return write_error(terminal, who, "out of memory; use a smaller --batch-size or --checkpointing aggressive",
+    return write_error(terminal, who,
+                       "out of memory; use a smaller --batch-size or --checkpointing aggressive",
                        kExitFailed);
   } catch (const std::exception& error) {
     return write_error(terminal, who, error.what(), kExitFailed);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run_files.h"
 
+#include "fields.h"
 #include "reprise/errors.h"
 #include "reprise/version.h"
-#include "fields.h"
 #include "scores.h"
 #include "store/atomic_file.h"
 
-#include <nlohmann/json.hpp>
 #include <torch/headeronly/version.h>
+#include <nlohmann/json.hpp>
 
 #include <chrono>
 #include <cmath>
@@ -18,7 +18,9 @@
 namespace reprise {
 namespace {
 
-double ratio(double part, double whole) { return whole > 0.0 ? part / whole : 0.0; }
+double ratio(double part, double whole) {
+  return whole > 0.0 ? part / whole : 0.0;
+}
 
 std::string local_date_time() {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
@@ -53,12 +55,14 @@ void check_run_folder(const std::filesystem::path& run) {
     throw OptionError("out", "--out: " + run.string() + " is a file; name a folder for the run");
   }
   if (!std::filesystem::is_empty(run, ignored)) {
-    throw OptionError("out", "--out: " + run.string() +
-                                 " is not empty; name another folder, or leave --out away to get a new one");
+    throw OptionError(
+        "out", "--out: " + run.string() +
+                   " is not empty; name another folder, or leave --out away to get a new one");
   }
 }
 
-MetricsFile::MetricsFile(const std::filesystem::path& run) : path_(run / "metrics.jsonl"), stream_(path_) {
+MetricsFile::MetricsFile(const std::filesystem::path& run)
+    : path_(run / "metrics.jsonl"), stream_(path_) {
   if (!stream_) {
     throw DataError(path_.string() + ": cannot be written");
   }
@@ -71,8 +75,10 @@ void MetricsFile::write(const StepReport& report) {
                                        {"windows_per_s", report.windows_per_s}};
   stream_ << step.dump() << '\n';
   if (!std::isnan(report.valid_loss)) {
-    const nlohmann::ordered_json evaluation = {
-        {"step", report.step}, {"epoch", report.epoch}, {"valid_loss", report.valid_loss}, {"best", report.is_best}};
+    const nlohmann::ordered_json evaluation = {{"step", report.step},
+                                               {"epoch", report.epoch},
+                                               {"valid_loss", report.valid_loss},
+                                               {"best", report.is_best}};
     stream_ << evaluation.dump() << '\n';
   }
   if (!stream_.flush()) {

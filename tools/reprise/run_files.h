@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The files that training writes into its run folder beside the model: config.toml, metrics.jsonl, summary.json.
+/// The files that training writes into its run folder beside the model: config.toml, metrics.jsonl,
+/// summary.json.
 #pragma once
 
 #include "overview.h"

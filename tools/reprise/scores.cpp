@@ -42,8 +42,9 @@ std::string score_table(const std::vector<Score>& scores) {
 }
 
 std::string baseline_warning(const std::vector<Score>& scores) {
-  const auto naive = std::find_if(scores.begin(), scores.end(),
-                                  [](const Score& score) { return score.name.rfind("seasonal naive", 0) == 0; });
+  const auto naive = std::find_if(scores.begin(), scores.end(), [](const Score& score) {
+    return score.name.rfind("seasonal naive", 0) == 0;
+  });
   if (scores.empty() || naive == scores.end()) {
     return "";
   }
@@ -51,8 +52,9 @@ std::string baseline_warning(const std::vector<Score>& scores) {
   std::vector<std::string> worse;
   for (std::size_t i = 0; i < std::min(model.q_risk.size(), naive->q_risk.size()); ++i) {
     if (model.q_risk[i] > naive->q_risk[i]) {
-      worse.push_back(format_quantile(model.quantiles[i]) + " (" + format_fixed(model.q_risk[i], kRiskDecimals) +
-                      " against " + format_fixed(naive->q_risk[i], kRiskDecimals) + ")");
+      worse.push_back(format_quantile(model.quantiles[i]) + " (" +
+                      format_fixed(model.q_risk[i], kRiskDecimals) + " against " +
+                      format_fixed(naive->q_risk[i], kRiskDecimals) + ")");
     }
   }
   return worse.empty() ? ""

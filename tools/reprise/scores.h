@@ -14,7 +14,8 @@ namespace reprise {
 /// One row per forecaster: q-risk and coverage at every quantile.
 std::string score_table(const std::vector<Score>& scores);
 
-/// What to say when the model (the first score) has a higher q-risk than seasonal naive at some quantile; else "".
+/// What to say when the model (the first score) has a higher q-risk than seasonal naive at some
+/// quantile; else "".
 std::string baseline_warning(const std::vector<Score>& scores);
 
 /// A list of objects with name, quantiles, q_risk and coverage; null where a figure does not exist.

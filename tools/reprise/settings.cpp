@@ -32,8 +32,8 @@ void check_device(const std::string& device) {
   }
   const auto count = static_cast<std::int64_t>(torch::cuda::device_count());
   if (std::stoll(number) >= count) {
-    throw OptionError("device", "--device: " + device + " is not here: LibTorch sees " + std::to_string(count) +
-                                    " CUDA devices; use --device cpu");
+    throw OptionError("device", "--device: " + device + " is not here: LibTorch sees " +
+                                    std::to_string(count) + " CUDA devices; use --device cpu");
   }
 }
 

@@ -30,11 +30,12 @@ struct Settings {
   std::string precision = "fp32";
 
   std::string parquet_file;  ///< the table: Parquet, or CSV by its extension
+  std::string demo_data;     ///< ETTh1.csv; empty: look for the copy that comes with the program
   std::string config;        ///< TOML file to read settings from
   std::string run;           ///< run folder to read
   std::string out;           ///< run folder or file to write
   std::string split = "test";
-  std::int64_t stride = 0;   ///< samples between two forecasts; 0: the horizon
+  std::int64_t stride = 0;  ///< samples between two forecasts; 0: the horizon
   TableSettings table;
 
   std::int64_t threads = 0;  ///< of LibTorch; 0: one per core
@@ -42,7 +43,8 @@ struct Settings {
   bool use_gradient_checkpointing = false;  ///< as `checkpointing = "aggressive"`
 };
 
-/// Makes the parts agree (lengths, the checkpointing alias) and checks every option that needs no data.
+/// Makes the parts agree (lengths, the checkpointing alias) and checks every option that needs no
+/// data.
 ///
 /// Throws `OptionError` naming the first field that is out of range or contradicts another one.
 void settle(Settings& settings);

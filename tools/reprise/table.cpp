@@ -11,7 +11,8 @@ namespace {
 bool is_number(const std::string& cell) {
   const std::size_t first = cell.find_first_not_of("+-.");
   return cell.empty() || cell == "-" ||
-         (first != std::string::npos && std::isdigit(static_cast<unsigned char>(cell[first])) != 0 &&
+         (first != std::string::npos &&
+          std::isdigit(static_cast<unsigned char>(cell[first])) != 0 &&
           cell.find_first_not_of("0123456789.,+-e%") == std::string::npos);
 }
 

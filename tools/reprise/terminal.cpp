@@ -21,7 +21,8 @@ constexpr double kProgressInterval_s = 0.2;
 bool wants_colour() {
   const char* no_colour = std::getenv("NO_COLOR");
   const char* kind = std::getenv("TERM");
-  return (no_colour == nullptr || *no_colour == '\0') && std::string(kind == nullptr ? "" : kind) != "dumb";
+  return (no_colour == nullptr || *no_colour == '\0') &&
+         std::string(kind == nullptr ? "" : kind) != "dumb";
 }
 
 std::size_t terminal_width() {
@@ -40,7 +41,10 @@ Terminal::Terminal(bool is_json)
       has_colour_(is_terminal_ && wants_colour()) {}
 
 Terminal::Terminal(std::ostream& results, std::ostream& messages, bool is_terminal)
-    : results_(&results), messages_(&messages), is_terminal_(is_terminal), has_colour_(is_terminal && wants_colour()) {}
+    : results_(&results),
+      messages_(&messages),
+      is_terminal_(is_terminal),
+      has_colour_(is_terminal && wants_colour()) {}
 
 std::string Terminal::coloured(const char* code, const std::string& text) const {
   return has_colour_ ? "\x1b[" + std::string(code) + "m" + text + "\x1b[0m" : text;
@@ -106,12 +110,14 @@ void Progress::finish() {
 
 std::string progress_text(const ProgressState& state) {
   std::ostringstream line;
-  line << "step " << state.step << "/" << state.total_steps << "  epoch " << state.epoch + 1 << "  train loss "
-       << format_fixed(state.train_loss, 4);
+  line << "step " << state.step << "/" << state.total_steps << "  epoch " << state.epoch + 1
+       << "  train loss " << format_fixed(state.train_loss, 4);
   if (!std::isnan(state.valid_loss)) {
-    line << "  valid loss " << format_fixed(state.valid_loss, 4) << (state.is_best ? " (best)" : "");
+    line << "  valid loss " << format_fixed(state.valid_loss, 4)
+         << (state.is_best ? " (best)" : "");
   }
-  line << "  " << format_fixed(state.windows_per_s, 0) << " windows/s  peak " << format_mib(state.peak_bytes);
+  line << "  " << format_fixed(state.windows_per_s, 0) << " windows/s  peak "
+       << format_mib(state.peak_bytes);
   if (state.step > 0 && state.step < state.total_steps) {
     const auto left = static_cast<double>(state.total_steps - state.step);
     line << "  ETA " << format_duration(state.elapsed_s / static_cast<double>(state.step) * left);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Where the program writes: results to stdout, everything else to stderr, colour and progress only on a terminal.
+/// Where the program writes: results to stdout, everything else to stderr, colour and progress only
+/// on a terminal.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,8 @@ namespace reprise {
 
 class Terminal {
  public:
-  /// stdout and stderr. With `is_json` stdout is kept for one JSON document: results for people go to stderr too.
+  /// stdout and stderr. With `is_json` stdout is kept for one JSON document: results for people go
+  /// to stderr too.
   explicit Terminal(bool is_json);
   /// Any streams, for tests.
   Terminal(std::ostream& results, std::ostream& messages, bool is_terminal);
@@ -54,8 +56,8 @@ struct ProgressState {
   std::int64_t peak_bytes = 0;
 };
 
-/// Progress of a training: on a terminal one line that overwrites itself, from the second second on and five times a
-/// second at most; elsewhere one plain line per evaluation.
+/// Progress of a training: on a terminal one line that overwrites itself, from the second second on
+/// and five times a second at most; elsewhere one plain line per evaluation.
 class Progress {
  public:
   explicit Progress(Terminal& terminal) : terminal_(terminal) {}
@@ -77,7 +79,8 @@ class Progress {
 /// The line for `state`, with the time left.
 std::string progress_text(const ProgressState& state);
 
-/// Largest resident size of this process so far, in bytes (VmHWM); 0 where the system does not tell.
+/// Largest resident size of this process so far, in bytes (VmHWM); 0 where the system does not
+/// tell.
 std::int64_t peak_resident_bytes();
 
 }  // namespace reprise

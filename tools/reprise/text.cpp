@@ -25,7 +25,9 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-std::string padded(std::int64_t value) { return (value < 10 ? "0" : "") + std::to_string(value); }
+std::string padded(std::int64_t value) {
+  return (value < 10 ? "0" : "") + std::to_string(value);
+}
 
 }  // namespace
 

@@ -19,7 +19,8 @@ std::string format_mib(std::int64_t bytes);
 std::string format_duration(double seconds);
 /// A quantile as the field writes it: 0.1 is "P10".
 std::string format_quantile(double quantile);
-/// The shortest text that reads back as the same double; always with a point or an exponent, as TOML wants.
+/// The shortest text that reads back as the same double; always with a point or an exponent, as
+/// TOML wants.
 std::string format_exact(double value);
 /// Items with `separator` between them; "none" when there are no items.
 std::string join(const std::vector<std::string>& items, std::string_view separator = ", ");

@@ -24,13 +24,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
-// What `reprise train --config` needs to do the same again; the run folder itself is not part of it.
+// What `reprise train --config` needs to do the same again; the run folder itself is not part of
+// it.
 std::string resolved_config(Settings settings) {
-  settings.parquet_file = std::filesystem::absolute(settings.parquet_file).lexically_normal().string();
+  settings.parquet_file =
+      std::filesystem::absolute(settings.parquet_file).lexically_normal().string();
   settings.threads = at::get_num_threads();
-  return "# The settings of this run, nothing left to infer: reprise train --config config.toml does it again.\n" +
+  return "# The settings of this run, nothing left to infer: reprise train --config config.toml "
+         "does it again.\n" +
          config_text(with_common(run_fields(settings), settings));
 }
 
@@ -75,9 +80,10 @@ std::string result_text(const RunSummary& summary) {
   const TrainResult& result = summary.result;
   const auto steps = static_cast<double>(result.steps);
   const double per_s = result.train_s > 0 ? 1.0 / result.train_s : 0.0;
-  return "Trained " + format_count(result.steps) + " steps in " + format_duration(result.train_s) + " (" +
-         summary.stop_reason + "; best at step " + format_count(result.best_step) + ", valid loss " +
-         format_fixed(result.best_valid_loss, 4) + "): " + format_fixed(steps * per_s, 2) + " steps/s, " +
+  return "Trained " + format_count(result.steps) + " steps in " + format_duration(result.train_s) +
+         " (" + summary.stop_reason + "; best at step " + format_count(result.best_step) +
+         ", valid loss " + format_fixed(result.best_valid_loss, 4) +
+         "): " + format_fixed(steps * per_s, 2) + " steps/s, " +
          format_fixed(static_cast<double>(result.windows) * per_s, 0) + " samples/s, loader " +
          format_fixed(result.loader_wait_s * per_s * 100.0, 1) + " % of the time, peak " +
          format_mib(summary.peak_bytes) + "\n";
@@ -109,7 +115,8 @@ class TrainingJob {
     MetricsFile metrics(outcome_.run);
     StepListener listener(metrics, terminal_);
     try {
-      outcome_.summary.result = train(trained_.model, dataset_, settings_.train, std::ref(listener));
+      outcome_.summary.result =
+          train(trained_.model, dataset_, settings_.train, std::ref(listener));
     } catch (const std::exception& error) {
       save_failed(listener.last_step(), error.what());
       throw;
@@ -127,8 +134,8 @@ class TrainingJob {
     if (windows.empty()) {
       terminal_.warning("no test window: nothing is scored");
     } else {
-      summary.scores =
-          evaluate(trained_.model, dataset_, windows, settings_.train.batch_size, settings_.train.device);
+      summary.scores = evaluate(trained_.model, dataset_, windows, settings_.train.batch_size,
+                                settings_.train.device);
     }
     finish("finished", to_string(summary.result.reason));
   }
@@ -181,8 +188,9 @@ void check_windows(const Overview& overview) {
     return;
   }
   const char* empty = overview.windows.train == 0 ? "training" : "validation";
-  throw DataError(overview.file + ": no " + empty + " window: encoder " + std::to_string(overview.model.encoder_length) +
-                  " and horizon " + std::to_string(overview.model.horizon) +
+  throw DataError(overview.file + ": no " + empty + " window: encoder " +
+                  std::to_string(overview.model.encoder_length) + " and horizon " +
+                  std::to_string(overview.model.horizon) +
                   " need longer series; use a smaller --encoder or --horizon, or another split");
 }
 
@@ -197,20 +205,21 @@ void check_table_file(const std::string& file) {
   }
 }
 
-TrainingOutcome run_training(Settings settings, const std::filesystem::path& run, Terminal& terminal) {
+TrainingOutcome run_training(Settings settings, const std::filesystem::path& run,
+                             Terminal& terminal) {
   TrainingJob job(std::move(settings), run, terminal);
   job.train_and_save();
   job.score_and_finish();
   return job.outcome();
 }
 
-int report_training(const TrainingOutcome& outcome, Terminal& terminal) {
+int print_training(const TrainingOutcome& outcome, Terminal& terminal) {
   const RunSummary& summary = outcome.summary;
   std::string text = result_text(summary);
   if (!summary.scores.empty()) {
     const std::int64_t horizon = summary.overview.model.horizon;
-    text += "\nTest: " + format_count(summary.overview.windows.test) + " windows, every " + std::to_string(horizon) +
-            " samples\n" + score_table(summary.scores);
+    text += "\nTest: " + format_count(summary.overview.windows.test) + " windows, every " +
+            std::to_string(horizon) + " samples\n" + score_table(summary.scores);
   }
   terminal.result(text);
   if (const std::string warning = baseline_warning(summary.scores); !warning.empty()) {
@@ -221,17 +230,23 @@ int report_training(const TrainingOutcome& outcome, Terminal& terminal) {
                   ": the best weights are saved, the test was left out");
   }
   terminal.result("Run folder: " + outcome.run.string() + "\n");
-  nlohmann::ordered_json document = {{"run", outcome.run.string()}};
-  document.update(summary_json(summary));
-  terminal.json(json_text(document));
   return outcome.is_interrupted() ? kExitInterrupted : kExitDone;
+}
+
+nlohmann::ordered_json training_json(const TrainingOutcome& outcome) {
+  nlohmann::ordered_json document = {{"run", outcome.run.string()}};
+  document.update(summary_json(outcome.summary));
+  return document;
 }
 
 int run_train(Settings& settings, Terminal& terminal) {
   settle(settings);
   const std::filesystem::path run = choose_run_folder(settings.out, settings.parquet_file);
   check_run_folder(run);
-  return report_training(run_training(settings, run, terminal), terminal);
+  const TrainingOutcome outcome = run_training(settings, run, terminal);
+  const int exit_code = print_training(outcome, terminal);
+  terminal.json(json_text(training_json(outcome)));
+  return exit_code;
 }
 
 }  // namespace reprise

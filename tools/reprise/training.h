@@ -6,6 +6,8 @@
 #include "settings.h"
 #include "terminal.h"
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <filesystem>
 
 namespace reprise {
@@ -17,16 +19,21 @@ struct TrainingOutcome {
   bool is_interrupted() const { return summary.result.reason == StopReason::kInterrupted; }
 };
 
-/// Reads the table, trains, scores the test windows, and fills the folder `run` (made here, after the data are checked).
+/// Reads the table, trains, scores the test windows, and fills the folder `run` (made here, after
+/// the data are checked).
 ///
-/// The first interrupt ends training after its step; the best weights are saved and nothing is scored. When training
-/// fails, the best weights are saved too, summary.json says so, and the error goes on. Throws `OptionError`,
-/// `DataError` and what `train` throws.
-TrainingOutcome run_training(Settings settings, const std::filesystem::path& run, Terminal& terminal);
+/// The first interrupt ends training after its step; the best weights are saved and nothing is
+/// scored. When training fails, the best weights are saved too, summary.json says so, and the error
+/// goes on. Throws `OptionError`, `DataError` and what `train` throws.
+TrainingOutcome run_training(Settings settings, const std::filesystem::path& run,
+                             Terminal& terminal);
 
-/// Prints what came of it (scores beside the baselines, speed, peak memory, folder; or the JSON document), and returns
-/// the exit code.
-int report_training(const TrainingOutcome& outcome, Terminal& terminal);
+/// Prints what came of it (scores beside the baselines, speed, peak memory, folder) and returns the
+/// exit code.
+int print_training(const TrainingOutcome& outcome, Terminal& terminal);
+
+/// The document of `--json`: the folder and what its summary.json says.
+nlohmann::ordered_json training_json(const TrainingOutcome& outcome);
 
 /// `train` and `train_tft_parquet`: checks the settings, picks the run folder, trains, reports.
 int run_train(Settings& settings, Terminal& terminal);
