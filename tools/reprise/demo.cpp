@@ -21,16 +21,17 @@ constexpr const char* kDataName = "ETTh1.csv";
 // cores.
 Settings demo_recipe(const Settings& given) {
   Settings recipe = given;
-  recipe.data = {.time = "date",
-                 .target = {"HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT"},
-                 .infer = false,
-                 .calendar = {"hour", "weekday"},
-                 .normalize = Normalization::kWindow,
-                 .encoder_length = 168,
-                 .horizon = 24,
-                 .train_until = "2017-06-26 00:00:00",
-                 .valid_until = "2017-10-24 00:00:00",
-                 .test_until = "2018-02-21 00:00:00"};
+  DataOptions& data = recipe.data;
+  data.time = "date";
+  data.target = {"HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT"};
+  data.infer = false;
+  data.calendar = {"hour", "weekday"};
+  data.normalize = Normalization::kWindow;
+  data.encoder_length = 168;
+  data.horizon = 24;
+  data.train_until = "2017-06-26 00:00:00";
+  data.valid_until = "2017-10-24 00:00:00";
+  data.test_until = "2018-02-21 00:00:00";
   recipe.model.hidden_size = 16;
   recipe.model.attention_heads = 4;
   recipe.model.dropout = 0.1;

@@ -1,44 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "overview.h"
 
+#include "data/time_axis_internal.h"
 #include "fields.h"
 #include "text.h"
 
 #include <nlohmann/json.hpp>
 
-#include <array>
-#include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <utility>
 
 namespace reprise {
 namespace {
-
-constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
-
-// Nanoseconds of one unit; 0 for a step, which has no duration.
-std::int64_t nanoseconds(TimeUnit unit) {
-  switch (unit) {
-    case TimeUnit::kStep:
-      return 0;
-    case TimeUnit::kDay:
-      return 86'400 * kNanosecondsPerSecond;
-    case TimeUnit::kSecond:
-      return kNanosecondsPerSecond;
-    case TimeUnit::kMillisecond:
-      return 1'000'000;
-    case TimeUnit::kMicrosecond:
-      return 1'000;
-    case TimeUnit::kNanosecond:
-      return 1;
-  }
-  return 0;
-}
-
-std::string counted(std::int64_t count, const std::string& unit) {
-  return format_count(count) + " " + unit + (count == 1 ? "" : "s");
-}
 
 std::string line(const std::string& label, const std::string& text) {
   const std::string padded =
@@ -79,66 +52,11 @@ const char* level_name(AuditFinding::Level level) {
 }  // namespace
 
 std::string frequency_text(const Schema& schema) {
-  if (schema.time_unit == TimeUnit::kStep) {
-    return counted(schema.frequency, "step");
-  }
-  if (schema.frequency < 0) {
-    const std::int64_t months = -schema.frequency;
-    return months % 12 == 0 ? counted(months / 12, "year") : counted(months, "month");
-  }
-  const std::int64_t unit = nanoseconds(schema.time_unit);
-  constexpr std::array<std::pair<std::int64_t, const char*>, 5> kUnits = {
-      {{86'400 * kNanosecondsPerSecond, "d"},
-       {3'600 * kNanosecondsPerSecond, "h"},
-       {60 * kNanosecondsPerSecond, "min"},
-       {kNanosecondsPerSecond, "s"},
-       {1'000'000, "ms"}}};
-  for (const auto& [size, name] : kUnits) {
-    // In units of the larger of the two, so that a frequency of many days does not overflow.
-    const bool is_multiple =
-        unit >= size ? unit % size == 0 : schema.frequency % (size / unit) == 0;
-    if (is_multiple) {
-      const std::int64_t count =
-          unit >= size ? schema.frequency * (unit / size) : schema.frequency / (size / unit);
-      return format_count(count) + " " + name;
-    }
-  }
-  return format_count(schema.frequency * unit) + " ns";
-}
-
-std::string time_text(TimeUnit unit, std::int64_t time) {
-  if (unit == TimeUnit::kStep) {
-    return std::to_string(time);
-  }
-  const std::int64_t per_second =
-      unit == TimeUnit::kDay ? 1 : kNanosecondsPerSecond / nanoseconds(unit);
-  const std::int64_t factor = unit == TimeUnit::kDay ? 86'400 : 1;
-  std::int64_t seconds = time / per_second;
-  std::int64_t fraction = time % per_second;
-  if (fraction < 0) {
-    --seconds;
-    fraction += per_second;
-  }
-  using namespace std::chrono;
-  const sys_seconds instant{std::chrono::seconds(seconds * factor)};
-  const sys_days day = floor<days>(instant);
-  const year_month_day date(day);
-  const hh_mm_ss clock(instant - day);
-  char buffer[80];
-  int written = std::snprintf(
-      buffer, sizeof buffer, "%04d-%02u-%02u %02d:%02d:%02d", static_cast<int>(date.year()),
-      static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
-      static_cast<int>(clock.hours().count()), static_cast<int>(clock.minutes().count()),
-      static_cast<int>(clock.seconds().count()));
-  std::string text(buffer, static_cast<std::size_t>(written));
-  if (fraction != 0) {
-    written =
-        std::snprintf(buffer, sizeof buffer, ".%09lld",
-                      static_cast<long long>(fraction * (kNanosecondsPerSecond / per_second)));
-    text.append(buffer, static_cast<std::size_t>(written));
-    text.erase(text.find_last_not_of('0') + 1);
-  }
-  return text;
+  detail::TimeAxis axis;
+  axis.unit = schema.time_unit;
+  axis.zone = schema.time_zone;
+  axis.frequency = schema.frequency;
+  return axis.frequency_text();
 }
 
 Overview describe(const std::string& file, const Dataset& dataset, const TftOptions& model) {

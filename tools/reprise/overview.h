@@ -17,10 +17,6 @@ namespace reprise {
 /// Distance of two samples for people: "1 h", "15 min", "3 months", "1 step".
 std::string frequency_text(const Schema& schema);
 
-/// A time of the schema's time column: "2016-07-01 00:00:00" (UTC), with a fraction only where
-/// there is one; the bare number when the unit is a step.
-std::string time_text(TimeUnit unit, std::int64_t time);
-
 /// How many windows each split has.
 struct WindowCounts {
   std::int64_t train = 0;
