@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands.h"
+#include "csv_to_parquet.h"
 #include "json_text.h"
 #include "reprise/errors.h"
 #include "table.h"
-#include "table_file.h"
 #include "text.h"
 #include "training.h"
 

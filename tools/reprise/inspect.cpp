@@ -1,30 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands.h"
+#include "data/table_file_internal.h"
 #include "json_text.h"
 #include "overview.h"
 #include "reprise/errors.h"
 #include "table.h"
-#include "table_file.h"
 #include "text.h"
 #include "training.h"
+
+#include <arrow/type.h>
 
 #include <utility>
 
 namespace reprise {
 namespace {
 
-std::string columns_text(const TableShape& shape) {
+std::string columns_text(const detail::TableFile& file) {
   Table table({"column", "type"});
-  for (const TableColumn& column : shape.columns) {
-    table.add_row({column.name, column.type});
+  for (const detail::ColumnInfo& column : file.columns()) {
+    table.add_row({column.name, column.type->ToString()});
   }
   return table.text();
 }
 
-nlohmann::ordered_json columns_json(const TableShape& shape) {
+nlohmann::ordered_json columns_json(const detail::TableFile& file) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const TableColumn& column : shape.columns) {
-    list.push_back({{"name", column.name}, {"type", column.type}});
+  for (const detail::ColumnInfo& column : file.columns()) {
+    list.push_back({{"name", column.name}, {"type", column.type->ToString()}});
   }
   return list;
 }
@@ -34,10 +36,10 @@ nlohmann::ordered_json columns_json(const TableShape& shape) {
 int run_inspect(Settings& settings, Terminal& terminal) {
   settle(settings);
   check_table_file(settings.parquet_file);
-  const TableShape shape = read_table_shape(settings.parquet_file);
+  const detail::TableFile file(settings.parquet_file);
   nlohmann::ordered_json document = {
-      {"file", settings.parquet_file}, {"rows", shape.rows}, {"columns", columns_json(shape)}};
-  terminal.result(columns_text(shape) + "\n");
+      {"file", settings.parquet_file}, {"rows", file.row_count()}, {"columns", columns_json(file)}};
+  terminal.result(columns_text(file) + "\n");
   try {
     const Dataset dataset = Dataset::fit(settings.parquet_file, settings.data);
     settings.data = dataset.schema().options;
@@ -51,7 +53,7 @@ int run_inspect(Settings& settings, Terminal& terminal) {
   } catch (const DataError& error) {
     const std::vector<AuditFinding> findings = {
         {AuditFinding::Level::kError, error.what(), "training stops here"}};
-    terminal.result(format_count(shape.rows) + " rows\nFindings\n" + findings_text(findings));
+    terminal.result(format_count(file.row_count()) + " rows\nFindings\n" + findings_text(findings));
     document["can_train"] = false;
     document["findings"] = findings_json(findings);
   }
