@@ -20,22 +20,25 @@ using torch::Tensor;
 using Function = std::function<Tensor(const Tensor&)>;
 
 /// Gradients of the input and of `parameters`, then the next random number.
-std::vector<Tensor> gradients(const Function& function, const Tensor& input, const std::vector<Tensor>& parameters,
-                              bool use_checkpointing) {
+std::vector<Tensor> gradients(const Function& function, const Tensor& input,
+                              const std::vector<Tensor>& parameters, bool use_checkpointing) {
   torch::manual_seed(7);
   auto x = input.detach().requires_grad_();
   std::vector<Tensor> wanted = {x};
   wanted.insert(wanted.end(), parameters.begin(), parameters.end());
   auto y = use_checkpointing ? checkpoint(function, x) : function(x);
-  auto result = torch::autograd::grad({(y * y).sum()}, wanted, {}, false, false, /*allow_unused=*/true);
+  auto result =
+      torch::autograd::grad({(y * y).sum()}, wanted, {}, false, false, /*allow_unused=*/true);
   result.push_back(torch::rand({3}));
   return result;
 }
 
-void expect_same(const Function& function, const Tensor& input, const std::vector<Tensor>& parameters = {}) {
+void expect_same(const Function& function, const Tensor& input,
+                 const std::vector<Tensor>& parameters = {}) {
   const auto plain = gradients(function, input, parameters, false);
   const auto recomputed = gradients(function, input, parameters, true);
-  for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(testing::is_same_bytes(plain[i], recomputed[i])) << i;
+  for (std::size_t i = 0; i < plain.size(); ++i)
+    EXPECT_TRUE(testing::is_same_bytes(plain[i], recomputed[i])) << i;
 }
 
 class CheckpointTest : public ::testing::Test {
@@ -43,9 +46,12 @@ class CheckpointTest : public ::testing::Test {
   CheckpointTest() { torch::manual_seed(1); }
 
   torch::nn::Sequential model_{torch::nn::Linear(8, 16), torch::nn::GELU(), torch::nn::Dropout(0.5),
-                               torch::nn::Linear(16, 8), torch::nn::LayerNorm(torch::nn::LayerNormOptions({8}))};
+                               torch::nn::Linear(16, 8),
+                               torch::nn::LayerNorm(torch::nn::LayerNormOptions({8}))};
   Tensor input_ = torch::randn({4, 8});
-  Function forward_ = [this](const Tensor& x) { return model_->forward(x); };
+  Function forward_ = [this](const Tensor& x) {
+    return model_->forward(x);
+  };
 };
 
 TEST_F(CheckpointTest, GivesTheGradientsAndTheRandomStreamOfAPlainPass) {
@@ -53,13 +59,22 @@ TEST_F(CheckpointTest, GivesTheGradientsAndTheRandomStreamOfAPlainPass) {
 }
 
 TEST_F(CheckpointTest, CanBeNested) {
-  const Function inner = [this](const Tensor& x) { return checkpoint(forward_, x * 2); };
-  const Function outer = [&](const Tensor& x) { return checkpoint(inner, checkpoint(inner, x).sin()).cos(); };
-  const Function plain_inner = [this](const Tensor& x) { return model_->forward(x * 2); };
-  const Function plain = [&](const Tensor& x) { return plain_inner(plain_inner(x).sin()).cos(); };
+  const Function inner = [this](const Tensor& x) {
+    return checkpoint(forward_, x * 2);
+  };
+  const Function outer = [&](const Tensor& x) {
+    return checkpoint(inner, checkpoint(inner, x).sin()).cos();
+  };
+  const Function plain_inner = [this](const Tensor& x) {
+    return model_->forward(x * 2);
+  };
+  const Function plain = [&](const Tensor& x) {
+    return plain_inner(plain_inner(x).sin()).cos();
+  };
   const auto expected = gradients(plain, input_, model_->parameters(), false);
   const auto actual = gradients(outer, input_, model_->parameters(), true);
-  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(testing::is_same_bytes(expected[i], actual[i])) << i;
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_TRUE(testing::is_same_bytes(expected[i], actual[i])) << i;
 }
 
 TEST_F(CheckpointTest, TrainsParametersWhenTheInputNeedsNoGradient) {
@@ -113,7 +128,9 @@ TEST_F(CheckpointTest, RunsTheFunctionOncePerBackwardAndStopsEarly) {
 TEST_F(CheckpointTest, SupportsDoubleBackward) {
   const auto second_order = [&](bool use_checkpointing) {
     auto x = input_.detach().requires_grad_();
-    const Function f = [](const Tensor& z) { return (z.sin() * z.exp()).tanh(); };
+    const Function f = [](const Tensor& z) {
+      return (z.sin() * z.exp()).tanh();
+    };
     auto y = use_checkpointing ? checkpoint(f, x) : f(x);
     auto first = torch::autograd::grad({y.sum()}, {x}, {}, true, true)[0];
     return torch::autograd::grad({first.pow(2).sum()}, {x})[0];
@@ -135,7 +152,8 @@ TEST_F(CheckpointTest, RefusesAnInputThatWasModified) {
   auto z = x * 1;
   auto y = checkpoint([](const Tensor& t) { return t.exp().sin(); }, z);
   z.detach().add_(1);
-  EXPECT_THAT(testing::error_of([&] { y.sum().backward(); }), HasSubstr("modified by an inplace operation"));
+  EXPECT_THAT(testing::error_of([&] { y.sum().backward(); }),
+              HasSubstr("modified by an inplace operation"));
 }
 
 TEST_F(CheckpointTest, RefusesAParameterThatWasModified) {
@@ -144,13 +162,15 @@ TEST_F(CheckpointTest, RefusesAParameterThatWasModified) {
     const torch::NoGradGuard no_grad;
     model_->parameters()[0].add_(1);
   }
-  EXPECT_THAT(testing::error_of([&] { y.sum().backward(); }), HasSubstr("modified by an inplace operation"));
+  EXPECT_THAT(testing::error_of([&] { y.sum().backward(); }),
+              HasSubstr("modified by an inplace operation"));
 }
 
 TEST_F(CheckpointTest, RefusesASavedTensorModifiedInsideTheFunction) {
   auto x = input_.clone().requires_grad_();
   auto y = checkpoint([](const Tensor& t) { return t.exp().add_(1).mul(t); }, x);
-  EXPECT_THAT(testing::error_of([&] { y.sum().backward(); }), HasSubstr("modified by an inplace operation"));
+  EXPECT_THAT(testing::error_of([&] { y.sum().backward(); }),
+              HasSubstr("modified by an inplace operation"));
 }
 
 TEST_F(CheckpointTest, ComputesInPlaceActivationsAsPlain) {
@@ -159,12 +179,14 @@ TEST_F(CheckpointTest, ComputesInPlaceActivationsAsPlain) {
 
 TEST_F(CheckpointTest, RefusesAFunctionThatDoesSomethingElseTheSecondTime) {
   int runs = 0;
-  auto y = checkpoint([&](const Tensor& t) { return ++runs == 1 ? t.exp() : t.narrow(0, 0, 1).exp(); },
-                      input_.requires_grad_());
+  auto y =
+      checkpoint([&](const Tensor& t) { return ++runs == 1 ? t.exp() : t.narrow(0, 0, 1).exp(); },
+                 input_.requires_grad_());
   EXPECT_THAT(testing::error_of([&] { y.sum().backward(); }), HasSubstr("in both runs"));
   runs = 0;
   y = checkpoint([&](const Tensor& t) { return ++runs == 1 ? t.exp() : t + 1; }, input_);
-  EXPECT_THAT(testing::error_of([&] { y.sum().backward(); }), HasSubstr("saved 0 tensors, forward saved 1"));
+  EXPECT_THAT(testing::error_of([&] { y.sum().backward(); }),
+              HasSubstr("saved 0 tensors, forward saved 1"));
 }
 
 TEST_F(CheckpointTest, CanBeRetriedAfterAnException) {
@@ -189,7 +211,8 @@ TEST_F(CheckpointTest, ReleasesTheFunctionAfterBackwardAndWithoutBackward) {
   for (bool runs_backward : {true, false}) {
     auto token = std::make_shared<int>(0);
     const std::weak_ptr<int> released = token;
-    auto y = checkpoint([token](const Tensor& t) { return t.exp().sin(); }, input_.requires_grad_());
+    auto y =
+        checkpoint([token](const Tensor& t) { return t.exp().sin(); }, input_.requires_grad_());
     token.reset();
     EXPECT_FALSE(released.expired());
     if (runs_backward) {
@@ -246,7 +269,8 @@ TEST_F(CheckpointTest, RecomputesUnderTheAutocastOfForward) {
   };
   const auto plain = run(false);
   const auto recomputed = run(true);
-  for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(testing::is_same_bytes(plain[i], recomputed[i])) << i;
+  for (std::size_t i = 0; i < plain.size(); ++i)
+    EXPECT_TRUE(testing::is_same_bytes(plain[i], recomputed[i])) << i;
 }
 
 TEST_F(CheckpointTest, RecomputesOnceForTwoThreads) {

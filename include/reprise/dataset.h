@@ -14,7 +14,8 @@
 
 namespace reprise {
 
-/// A window is an index: `origin` is the row of the first forecast step within a run of `series` rows.
+/// A window is an index: `origin` is the row of the first forecast step within a run of `series`
+/// rows.
 struct Window {
   std::int32_t series = 0;
   std::int32_t origin = 0;
@@ -40,12 +41,13 @@ struct AuditFinding {
 /// A table, sorted by series and time, scaled, in contiguous float32 rows per role.
 class Dataset {
  public:
-  /// Reads `file` (Parquet, or CSV by its extension), infers the roles that are not named, checks the rows, fits scalers
-  /// and vocabularies on training rows only. Throws `DataError` (naming column, count and first rows) or `OptionError`.
+  /// Reads `file` (Parquet, or CSV by its extension), infers the roles that are not named, checks
+  /// the rows, fits scalers and vocabularies on training rows only. Throws `DataError` (naming
+  /// column, count and first rows) or `OptionError`.
   static Dataset fit(const std::filesystem::path& file, const DataOptions& options);
 
-  /// Reads `file` as `schema` says, with its scalers and vocabularies; nothing is fitted. Rows whose target is missing
-  /// are allowed at the end of a series: the future of a forecast.
+  /// Reads `file` as `schema` says, with its scalers and vocabularies; nothing is fitted. Rows
+  /// whose target is missing are allowed at the end of a series: the future of a forecast.
   static Dataset apply(const std::filesystem::path& file, const Schema& schema);
 
   const Schema& schema() const;
@@ -60,7 +62,8 @@ class Dataset {
   /// Fills the counts and cardinalities of `options` from the schema.
   void describe(TftOptions& options) const;
 
-  /// Windows whose horizon lies within the rows of `split`, every `stride` samples from its first row.
+  /// Windows whose horizon lies within the rows of `split`, every `stride` samples from its first
+  /// row.
   std::vector<Window> windows(Split split, std::int64_t stride = 1) const;
   /// One window per series that starts after its last row with a known target (for `predict`).
   std::vector<Window> forecast_windows() const;
@@ -68,11 +71,13 @@ class Dataset {
   /// Gathers a batch of any windows. Thread-safe.
   Batch gather(std::span<const Window> windows) const;
 
-  /// Key of a window's series: values of the id columns (and the target's name when there are several), in order.
+  /// Key of a window's series: values of the id columns (and the target's name when there are
+  /// several), in order.
   const std::vector<std::string>& series_key(const Window& window) const;
   /// Time of the sample `step` steps after the window's origin, in the unit of the schema.
   std::int64_t time_at(const Window& window, std::int64_t step) const;
-  /// Raw target values of the `count` rows before the origin, oldest first; fewer when the series is shorter.
+  /// Raw target values of the `count` rows before the origin, oldest first; fewer when the series
+  /// is shorter.
   std::vector<double> history(const Window& window, std::int64_t count) const;
 
  private:
@@ -81,11 +86,13 @@ class Dataset {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// Hands out batches in order while other threads gather the next ones into a fixed ring of buffers.
+/// Hands out batches in order while other threads gather the next ones into a fixed ring of
+/// buffers.
 class BatchLoader {
  public:
   /// `windows` in the order wanted. `threads` gather ahead; 0 gathers when asked.
-  BatchLoader(const Dataset& dataset, std::vector<Window> windows, std::int64_t batch_size, int threads = 1);
+  BatchLoader(const Dataset& dataset, std::vector<Window> windows, std::int64_t batch_size,
+              int threads = 1);
   ~BatchLoader();
   BatchLoader(const BatchLoader&) = delete;
   BatchLoader& operator=(const BatchLoader&) = delete;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What the columns of a table mean, and everything learnt from its training rows: the part of a model that is not weights.
+/// What the columns of a table mean, and everything learnt from its training rows: the part of a
+/// model that is not weights.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +18,31 @@ enum class Normalization {
   kNone,
 };
 
-/// Which columns to use and how to cut the table. What is left empty is inferred (and can be read in the `Schema`).
+/// Which columns to use and how to cut the table. What is left empty is inferred (and can be read
+/// in the `Schema`).
 struct DataOptions {
-  std::string time;                   ///< timestamp, date or integer step
-  std::vector<std::string> id;        ///< columns that together name a series; empty: the whole table is one series
-  std::vector<std::string> target;    ///< several: each becomes a series of its own, told apart by a static category
+  std::string time;  ///< timestamp, date or integer step
+  std::vector<std::string>
+      id;  ///< columns that together name a series; empty: the whole table is one series
+  std::vector<std::string>
+      target;  ///< several: each becomes a series of its own, told apart by a static category
   std::vector<std::string> static_columns;  ///< constant within a series
-  std::vector<std::string> known;     ///< known for the future too
+  std::vector<std::string> known;           ///< known for the future too
   std::vector<std::string> observed;  ///< known for the past only; the target is always among them
-  bool infer = true;                  ///< columns not named above get a role; false: they are left out
-  std::vector<std::string> calendar;  ///< of hour, weekday, monthday, month, or auto, none; known categoricals
-  std::vector<std::int64_t> lags;     ///< the target this many steps earlier, as a known real; each >= horizon
+  bool infer = true;  ///< columns not named above get a role; false: they are left out
+  std::vector<std::string>
+      calendar;  ///< of hour, weekday, monthday, month, or auto, none; known categoricals
+  std::vector<std::int64_t>
+      lags;  ///< the target this many steps earlier, as a known real; each >= horizon
   Normalization normalize = Normalization::kSeries;
   std::int64_t encoder_length = 168;  ///< in samples
   std::int64_t horizon = 24;          ///< in samples
   double valid_fraction = 0.15;       ///< of each series' rows, before the test rows
   double test_fraction = 0.15;        ///< of each series' rows, at the end
-  std::string train_until;            ///< first time that is not a training row; with `valid_until` instead of fractions
-  std::string valid_until;            ///< first time that is not a validation row
-  std::string test_until;             ///< first time that is not a test row; empty: all rows are used
+  std::string train_until;  ///< first time that is not a training row; with `valid_until` instead
+                            ///< of fractions
+  std::string valid_until;  ///< first time that is not a validation row
+  std::string test_until;   ///< first time that is not a test row; empty: all rows are used
 
   /// Throws `OptionError` naming the first field out of range.
   void validate() const;
@@ -51,13 +58,14 @@ struct Scaler {
 
 struct RealVariable {
   std::string name;
-  Scaler global;                         ///< of all training rows: for kGlobal, and for series not seen in training
+  Scaler global;  ///< of all training rows: for kGlobal, and for series not seen in training
   std::map<std::string, Scaler> series;  ///< by series key; empty unless per series
 };
 
 struct CategoricalVariable {
   std::string name;
-  std::vector<std::string> vocabulary;  ///< code i + 1 is vocabulary[i]; code 0 is a value not seen in training
+  std::vector<std::string>
+      vocabulary;  ///< code i + 1 is vocabulary[i]; code 0 is a value not seen in training
 
   std::int64_t cardinality() const { return static_cast<std::int64_t>(vocabulary.size()) + 1; }
 };
@@ -72,12 +80,13 @@ struct VariableGroup {
 struct Schema {
   DataOptions options;  ///< resolved: nothing left to infer
   TimeUnit time_unit = TimeUnit::kStep;
-  std::string time_zone;          ///< of the time column; empty: none
-  std::int64_t frequency = 1;     ///< distance of two samples, in `time_unit`; calendar months count as negative months
-  RealVariable target;            ///< scalers by series key
+  std::string time_zone;  ///< of the time column; empty: none
+  std::int64_t frequency =
+      1;  ///< distance of two samples, in `time_unit`; calendar months count as negative months
+  RealVariable target;  ///< scalers by series key
   VariableGroup static_variables;
-  VariableGroup known;            ///< calendar and lag variables included
-  VariableGroup observed;         ///< real[0] is the past target
+  VariableGroup known;     ///< calendar and lag variables included
+  VariableGroup observed;  ///< real[0] is the past target
 
   std::string to_json() const;
   /// Throws `DataError` naming the first key that is missing or wrong.

@@ -16,7 +16,8 @@ std::vector<at::Generator> default_generators() {
   std::vector<at::Generator> generators = {at::globalContext().defaultGenerator(at::kCPU)};
   if (at::hasCUDA()) {
     for (int i = 0; i < static_cast<int>(at::getNumGPUs()); ++i) {
-      generators.push_back(at::globalContext().defaultGenerator(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(i))));
+      generators.push_back(at::globalContext().defaultGenerator(
+          at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(i))));
     }
   }
   return generators;
@@ -26,8 +27,8 @@ template <typename Autocast>
 std::vector<Autocast> current_autocast() {
   std::vector<Autocast> states;
   for (auto device_type : kAutocastDevices) {
-    states.push_back(
-        {device_type, at::autocast::is_autocast_enabled(device_type), at::autocast::get_autocast_dtype(device_type)});
+    states.push_back({device_type, at::autocast::is_autocast_enabled(device_type),
+                      at::autocast::get_autocast_dtype(device_type)});
   }
   return states;
 }
@@ -76,6 +77,8 @@ RecomputeScope::~RecomputeScope() {
   set_autocast(outer_autocast_);
 }
 
-bool RecomputeScope::is_active() { return recompute_depth > 0; }
+bool RecomputeScope::is_active() {
+  return recompute_depth > 0;
+}
 
 }  // namespace reprise::detail

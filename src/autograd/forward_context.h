@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The state outside its arguments that the result of a forward pass depends on: random number generators, autocast,
-/// gradient mode and other thread-local state.
+/// The state outside its arguments that the result of a forward pass depends on: random number
+/// generators, autocast, gradient mode and other thread-local state.
 #pragma once
 
 #include <ATen/ThreadLocalState.h>
@@ -40,7 +40,8 @@ class ForwardContext {
   RandomState random_state_;
 };
 
-/// Puts the thread into the state of `context`, and back when it goes, the random number generators included.
+/// Puts the thread into the state of `context`, and back when it goes, the random number generators
+/// included.
 class RecomputeScope {
  public:
   explicit RecomputeScope(const ForwardContext& context);

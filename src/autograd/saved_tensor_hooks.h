@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Saved-tensor hooks in C++: decide what autograd keeps of each tensor it saves for backward.
 ///
-/// LibTorch asks its engine for the default hooks of every tensor it saves. The Python engine answers with Python hooks;
-/// ours answers with the innermost handler of the thread, and leaves everything else to LibTorch's own engine.
+/// LibTorch asks its engine for the default hooks of every tensor it saves. The Python engine
+/// answers with Python hooks; ours answers with the innermost handler of the thread, and leaves
+/// everything else to LibTorch's own engine.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,7 +23,8 @@ class PackedTensor {
 class SavedTensorHandler {
  public:
   virtual ~SavedTensorHandler() = default;
-  /// Called for each tensor that autograd saves in the handler's scope; `tensor` carries no gradient history.
+  /// Called for each tensor that autograd saves in the handler's scope; `tensor` carries no
+  /// gradient history.
   virtual std::unique_ptr<PackedTensor> pack(const at::Tensor& tensor) = 0;
 };
 
@@ -35,8 +37,8 @@ class SavedTensorScope {
   SavedTensorScope& operator=(const SavedTensorScope&) = delete;
 };
 
-/// One tensor saved as an operator saves its input: by the innermost handler if there is one, else kept itself, and
-/// refused at `unpack` if it was changed in place since.
+/// One tensor saved as an operator saves its input: by the innermost handler if there is one, else
+/// kept itself, and refused at `unpack` if it was changed in place since.
 class SavedInput {
  public:
   explicit SavedInput(const at::Tensor& tensor);

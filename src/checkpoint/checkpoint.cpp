@@ -2,14 +2,15 @@
 #include "reprise/checkpoint.h"
 
 #include "autograd/forward_context.h"
+#include "autograd/operator_observer.h"
 #include "autograd/saved_tensor_hooks.h"
 
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
+#include <exception>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 namespace reprise {
@@ -20,8 +21,9 @@ using detail::SavedInput;
 using detail::SavedTensorHandler;
 using detail::SavedTensorScope;
 
-/// Thrown through the user's function when everything that backward needs has been recomputed.
-struct EarlyStop {};
+/// Thrown through the user's function when everything that backward needs has been recomputed. A
+/// std::exception, so that a backward pass inside the function unwinds cleanly.
+struct EarlyStop : std::exception {};
 
 struct TensorMetadata {
   std::vector<std::int64_t> sizes;
@@ -44,7 +46,8 @@ std::int64_t version_of(const at::Tensor& tensor) {
 /// One tensor that forward saved: not its value, only how to recognise it.
 struct Slot {
   TensorMetadata metadata;
-  // A storage that is still there in backward was not computed inside the region: a parameter or a captured tensor.
+  // A storage that is still there in backward was not computed inside the region: a parameter or a
+  // captured tensor.
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
   std::int64_t version;
   at::Tensor recomputed;  // between recomputation and use
@@ -52,36 +55,36 @@ struct Slot {
   bool is_wanted = true;  // autograd still holds it
 
   explicit Slot(const at::Tensor& tensor)
-      : metadata(tensor), storage(tensor.storage().getWeakStorageImpl()), version(version_of(tensor)) {}
+      : metadata(tensor),
+        storage(tensor.storage().getWeakStorageImpl()),
+        version(version_of(tensor)) {}
 };
 
-/// A region between its forward pass and the end of its backward pass. Owned by the tensors that autograd saved in it.
+/// A region between its forward pass and the end of its backward pass. Owned by the tensors that
+/// autograd saved in it.
 class Region : public std::enable_shared_from_this<Region> {
  public:
-  Region(CheckpointFunction function, const std::vector<at::Tensor>& inputs) : function_(std::move(function)) {
+  Region(CheckpointFunction function, const std::vector<at::Tensor>& inputs)
+      : function_(std::move(function)) {
     for (const auto& input : inputs) inputs_.emplace_back(input);
   }
 
-  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) const { return function_(inputs); }
-
-  std::size_t add_slot(const at::Tensor& tensor) {
-    last_saved_ = tensor;
-    slots_.emplace_back(tensor);
-    return slots_.size() - 1;
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) const {
+    return function_(inputs);
   }
 
-  /// An operator may save a buffer before its kernel fills it; stopping at such a save would hand out the empty buffer.
-  void finish_forward() {
-    can_stop_early_ = !last_saved_.defined() || version_of(last_saved_) == slots_.back().version;
-    last_saved_.reset();
+  std::size_t add_slot(const at::Tensor& tensor) {
+    slots_.emplace_back(tensor);
+    return slots_.size() - 1;
   }
 
   at::Tensor take(std::size_t index) {
     const std::lock_guard<std::mutex> lock(mutex_);
     auto& slot = slots_[index];
     if (!slot.recomputed.defined()) recompute();
-    TORCH_CHECK(version_of(slot.recomputed) == slot.recomputed_version, "checkpoint: saved tensor ", index, ", ",
-                slot.metadata, ", was modified by an inplace operation inside the checkpointed function");
+    TORCH_CHECK(version_of(slot.recomputed) == slot.recomputed_version, "checkpoint: saved tensor ",
+                index, ", ", slot.metadata,
+                ", was modified by an inplace operation inside the checkpointed function");
     return std::exchange(slot.recomputed, at::Tensor());
   }
 
@@ -103,15 +106,14 @@ class Region : public std::enable_shared_from_this<Region> {
   std::vector<SavedInput> inputs_;
   detail::ForwardContext context_;
   std::vector<Slot> slots_;
-  at::Tensor last_saved_;
-  bool can_stop_early_ = true;
   std::mutex mutex_;
 };
 
 /// What autograd holds in place of a tensor saved by a region's forward pass.
 class SlotReference : public PackedTensor {
  public:
-  SlotReference(std::shared_ptr<Region> region, std::size_t index) : region_(std::move(region)), index_(index) {}
+  SlotReference(std::shared_ptr<Region> region, std::size_t index)
+      : region_(std::move(region)), index_(index) {}
   ~SlotReference() override { region_->release(index_); }
 
   at::Tensor unpack() override {
@@ -142,7 +144,8 @@ class ForwardHandler : public SavedTensorHandler {
   std::shared_ptr<Region> region_;
 };
 
-/// Keeps a tensor as plain autograd does: the recomputed graph can be differentiated inside the function itself.
+/// Keeps a tensor as plain autograd does: the recomputed graph can be differentiated inside the
+/// function itself.
 class KeptTensor : public PackedTensor {
  public:
   explicit KeptTensor(at::Tensor tensor) : tensor_(std::move(tensor)) {}
@@ -152,19 +155,27 @@ class KeptTensor : public PackedTensor {
   at::Tensor tensor_;
 };
 
-/// Handles the saved tensors of a recomputation.
-class Region::Recorder : public SavedTensorHandler {
+/// Handles the saved tensors of a recomputation, and ends it when the last of them is there. Not
+/// before its operator has returned: an operator may save a buffer first and have its kernel fill
+/// it then.
+class Region::Recorder : public SavedTensorHandler, public detail::OperatorObserver {
  public:
   Recorder(Region& region, std::size_t last_wanted) : region_(region), last_wanted_(last_wanted) {}
 
   std::unique_ptr<PackedTensor> pack(const at::Tensor& tensor) override {
-    const std::size_t index = count_++;
-    TORCH_CHECK(index < region_.slots_.size(), "checkpoint: the recomputation saves more tensors than forward (",
+    const std::size_t index = count_;
+    TORCH_CHECK(index < region_.slots_.size(),
+                "checkpoint: the recomputation saves more tensors than forward (",
                 region_.slots_.size(), "), the next is ", TensorMetadata(tensor),
                 "; the function must do the same in both runs");
     region_.record(index, tensor);
-    if (index == last_wanted_ && region_.can_stop_early_) throw EarlyStop{};
-    return std::make_unique<KeptTensor>(tensor.detach());
+    auto kept = std::make_unique<KeptTensor>(tensor.detach());
+    ++count_;  // last: the operators above are observed too, and must not end the recomputation
+    return kept;
+  }
+
+  void after_operator() override {
+    if (count_ > last_wanted_) throw EarlyStop{};
   }
 
   std::size_t count() const { return count_; }
@@ -179,11 +190,13 @@ void Region::record(std::size_t index, const at::Tensor& tensor) {
   auto& slot = slots_[index];
   const TensorMetadata metadata(tensor);
   TORCH_CHECK(metadata == slot.metadata, "checkpoint: saved tensor ", index, " was ", slot.metadata,
-              " in forward and is ", metadata, " in the recomputation; the function must do the same in both runs");
+              " in forward and is ", metadata,
+              " in the recomputation; the function must do the same in both runs");
   const auto storage = slot.storage.lock();
   const bool is_same_storage = storage && storage.get() == tensor.storage().unsafeGetStorageImpl();
-  TORCH_CHECK(!is_same_storage || version_of(tensor) == slot.version, "checkpoint: saved tensor ", index, ", ",
-              slot.metadata, ", was modified by an inplace operation after forward: it is at version ",
+  TORCH_CHECK(!is_same_storage || version_of(tensor) == slot.version, "checkpoint: saved tensor ",
+              index, ", ", slot.metadata,
+              ", was modified by an inplace operation after forward: it is at version ",
               version_of(tensor), ", expected version ", slot.version);
   if (!slot.is_wanted || slot.recomputed.defined()) return;
   slot.recomputed = tensor.detach();
@@ -194,7 +207,8 @@ std::vector<at::Tensor> Region::detached_inputs() const {
   std::vector<at::Tensor> inputs;
   for (const auto& saved : inputs_) {
     auto input = saved.unpack();
-    inputs.push_back(input.defined() ? input.detach().requires_grad_(input.requires_grad()) : input);
+    inputs.push_back(input.defined() ? input.detach().requires_grad_(input.requires_grad())
+                                     : input);
   }
   return inputs;
 }
@@ -213,13 +227,15 @@ void Region::recompute() {
   Recorder recorder(*this, last_wanted());
   {
     const SavedTensorScope hooks(recorder);
+    const detail::OperatorObserverScope operators(recorder);
     try {
       run(inputs);
     } catch (const EarlyStop&) {
     }
   }
-  TORCH_CHECK(recorder.count() > last_wanted(), "checkpoint: the recomputation saved ", recorder.count(),
-              " tensors, forward saved ", slots_.size(), "; the function must do the same in both runs");
+  TORCH_CHECK(recorder.count() > last_wanted(), "checkpoint: the recomputation saved ",
+              recorder.count(), " tensors, forward saved ", slots_.size(),
+              "; the function must do the same in both runs");
 }
 
 }  // namespace
@@ -233,11 +249,11 @@ std::vector<at::Tensor> checkpoint(CheckpointFunction function, std::vector<at::
     const SavedTensorScope hooks(handler);
     outputs = region->run(inputs);
   }
-  region->finish_forward();
   return outputs;
 }
 
-at::Tensor checkpoint(std::function<at::Tensor(const at::Tensor&)> function, const at::Tensor& input) {
+at::Tensor checkpoint(std::function<at::Tensor(const at::Tensor&)> function,
+                      const at::Tensor& input) {
   return checkpoint(
       [function = std::move(function)](const std::vector<at::Tensor>& inputs) {
         return std::vector<at::Tensor>{function(inputs.front())};
@@ -245,6 +261,8 @@ at::Tensor checkpoint(std::function<at::Tensor(const at::Tensor&)> function, con
       std::vector<at::Tensor>{input})[0];
 }
 
-bool in_recompute() { return detail::RecomputeScope::is_active(); }
+bool in_recompute() {
+  return detail::RecomputeScope::is_active();
+}
 
 }  // namespace reprise
