@@ -31,32 +31,36 @@ nlohmann::ordered_json columns_json(const detail::TableFile& file) {
   return list;
 }
 
-// A table that cannot be trained on is a finding here, not a failure: to learn that is why one
-// inspects.
+// What training would do with the table; a table that it would refuse is a finding here, not a
+// failure: to learn that is why one inspects. An option that is wrong still fails.
+void inspect_training(Settings& settings, Terminal& terminal, nlohmann::ordered_json& document) {
+  std::vector<AuditFinding> findings;
+  document["can_train"] = true;
+  try {
+    const Dataset dataset = Dataset::fit(settings.parquet_file, settings.data);
+    dataset.describe(settings.model);
+    Overview overview = describe(settings.parquet_file, dataset, settings.model);
+    overview.parameters = parameter_count(TemporalFusionTransformer(settings.model));
+    findings = overview.findings;
+    terminal.result(overview_text(overview));
+    document.update(overview_json(overview));
+    check_windows(overview);
+  } catch (const DataError& error) {
+    findings.push_back({AuditFinding::Level::kError, error.what(), "training stops"});
+    terminal.result("Training would stop\n" + findings_text({findings.back()}));
+    document["can_train"] = false;
+  }
+  document["findings"] = findings_json(findings);
+}
+
 int run_inspect(Settings& settings, Terminal& terminal) {
   settle(settings);
   check_table_file(settings.parquet_file);
   const detail::TableFile file(settings.parquet_file);
   nlohmann::ordered_json document = {
       {"file", settings.parquet_file}, {"rows", file.row_count()}, {"columns", columns_json(file)}};
-  terminal.result(columns_text(file) + "\n");
-  try {
-    const Dataset dataset = Dataset::fit(settings.parquet_file, settings.data);
-    settings.data = dataset.schema().options;
-    dataset.describe(settings.model);
-    Overview overview = describe(settings.parquet_file, dataset, settings.model);
-    overview.parameters = parameter_count(TemporalFusionTransformer(settings.model));
-    check_windows(overview);
-    terminal.result(overview_text(overview));
-    document["can_train"] = true;
-    document.update(overview_json(overview));
-  } catch (const DataError& error) {
-    const std::vector<AuditFinding> findings = {
-        {AuditFinding::Level::kError, error.what(), "training stops here"}};
-    terminal.result(format_count(file.row_count()) + " rows\nFindings\n" + findings_text(findings));
-    document["can_train"] = false;
-    document["findings"] = findings_json(findings);
-  }
+  terminal.result(format_count(file.row_count()) + " rows\n" + columns_text(file) + "\n");
+  inspect_training(settings, terminal, document);
   terminal.json(json_text(document));
   return kExitDone;
 }

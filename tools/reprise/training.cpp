@@ -107,6 +107,9 @@ class TrainingJob {
     summary.threads = at::get_num_threads();
     check_windows(summary.overview);
     terminal_.result(overview_text(summary.overview) + "\n");
+    if (summary.overview.windows.valid == 0) {
+      terminal_.warning("no validation window: the last weights are kept, not the best");
+    }
   }
 
   void train_and_save() {
@@ -184,14 +187,12 @@ std::int64_t parameter_count(const TemporalFusionTransformer& model) {
 }
 
 void check_windows(const Overview& overview) {
-  if (overview.windows.train > 0 && overview.windows.valid > 0) {
-    return;
+  if (overview.windows.train == 0) {
+    throw DataError(overview.file + ": no training window: encoder " +
+                    std::to_string(overview.model.encoder_length) + " and horizon " +
+                    std::to_string(overview.model.horizon) +
+                    " need longer series; use a smaller --encoder or --horizon, or another split");
   }
-  const char* empty = overview.windows.train == 0 ? "training" : "validation";
-  throw DataError(overview.file + ": no " + empty + " window: encoder " +
-                  std::to_string(overview.model.encoder_length) + " and horizon " +
-                  std::to_string(overview.model.horizon) +
-                  " need longer series; use a smaller --encoder or --horizon, or another split");
 }
 
 void check_table_file(const std::string& file) {

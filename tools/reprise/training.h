@@ -38,7 +38,7 @@ nlohmann::ordered_json training_json(const TrainingOutcome& outcome);
 /// `train` and `train_tft_parquet`: checks the settings, picks the run folder, trains, reports.
 int run_train(Settings& settings, Terminal& terminal);
 
-/// Throws `DataError` when there is nothing to train on, or nothing to validate with.
+/// Throws `DataError` when there is no window to train on.
 void check_windows(const Overview& overview);
 
 std::int64_t parameter_count(const TemporalFusionTransformer& model);
