@@ -14,11 +14,13 @@
 
 namespace reprise {
 
-/// A window is an index: `origin` is the row of the first forecast step within a run of `series`
-/// rows.
+/// A window is an index: `origin` is the row of the first forecast step among the rows of `series`.
+/// Its rows never cross a gap in time.
 struct Window {
   std::int32_t series = 0;
   std::int32_t origin = 0;
+
+  friend bool operator==(const Window&, const Window&) = default;
 };
 
 enum class Split { kTrain, kValid, kTest };
@@ -27,8 +29,17 @@ enum class Split { kTrain, kValid, kTest };
 struct Batch {
   TftInput input;
   torch::Tensor target;  ///< [B, H] normalised; NaN where the future is not in the table
-  torch::Tensor center;  ///< [B]
-  torch::Tensor scale;   ///< [B]
+  torch::Tensor center;  ///< [B] float64
+  torch::Tensor scale;   ///< [B] float64, positive
+};
+
+/// How `gather` may change what it gathers.
+struct GatherOptions {
+  /// Share of a window's categorical variables (calendar and "target" left out) that read as
+  /// unknown, code 0: so that the code of values not seen in training gets trained. The draw
+  /// depends on `seed`, window and variable alone.
+  double unknown_rate = 0.0;
+  std::uint64_t seed = 0;
 };
 
 /// Something about the table that a user should know, and what is done about it.
@@ -47,7 +58,8 @@ class Dataset {
   static Dataset fit(const std::filesystem::path& file, const DataOptions& options);
 
   /// Reads `file` as `schema` says, with its scalers and vocabularies; nothing is fitted. Rows
-  /// whose target is missing are allowed at the end of a series: the future of a forecast.
+  /// whose target is missing are allowed at the end of a series: the future of a forecast, of which
+  /// only known columns are read.
   static Dataset apply(const std::filesystem::path& file, const Schema& schema);
 
   const Schema& schema() const;
@@ -59,25 +71,33 @@ class Dataset {
   std::vector<std::string> historical_names() const;
   std::vector<std::string> future_names() const;
 
-  /// Fills the counts and cardinalities of `options` from the schema.
+  /// Fills the counts, cardinalities and lengths of `options` from the schema.
   void describe(TftOptions& options) const;
 
-  /// Windows whose horizon lies within the rows of `split`, every `stride` samples from its first
-  /// row.
+  /// Windows whose horizon lies within the rows of `split`, every `stride` samples from the first
+  /// origin that has its encoder. Encoders of training windows lie in training rows; those of the
+  /// others may reach back over the border.
   std::vector<Window> windows(Split split, std::int64_t stride = 1) const;
   /// One window per series that starts after its last row with a known target (for `predict`).
+  /// Throws `DataError` where the model has known columns and the table lacks rows for their
+  /// future.
   std::vector<Window> forecast_windows() const;
 
-  /// Gathers a batch of any windows. Thread-safe.
-  Batch gather(std::span<const Window> windows) const;
+  /// Gathers a batch of any windows. Thread-safe. Throws c10::ValueError for a window that does not
+  /// fit its series.
+  Batch gather(std::span<const Window> windows, const GatherOptions& options = {}) const;
+  /// As `gather`, into the tensors of `batch` where they have the right shape and nobody else holds
+  /// them.
+  void gather_into(std::span<const Window> windows, const GatherOptions& options,
+                   Batch& batch) const;
 
   /// Key of a window's series: values of the id columns (and the target's name when there are
   /// several), in order.
   const std::vector<std::string>& series_key(const Window& window) const;
   /// Time of the sample `step` steps after the window's origin, in the unit of the schema.
   std::int64_t time_at(const Window& window, std::int64_t step) const;
-  /// Raw target values of the `count` rows before the origin, oldest first; fewer when the series
-  /// is shorter.
+  /// Raw target values of the `count` rows before the origin, oldest first; fewer where the series,
+  /// or its part since the last gap in time, is shorter.
   std::vector<double> history(const Window& window, std::int64_t count) const;
 
  private:
@@ -92,12 +112,15 @@ class BatchLoader {
  public:
   /// `windows` in the order wanted. `threads` gather ahead; 0 gathers when asked.
   BatchLoader(const Dataset& dataset, std::vector<Window> windows, std::int64_t batch_size,
-              int threads = 1);
+              int threads = 1, const GatherOptions& options = {});
   ~BatchLoader();
   BatchLoader(const BatchLoader&) = delete;
   BatchLoader& operator=(const BatchLoader&) = delete;
 
   /// The next batch, or false at the end. Order and content do not depend on the number of threads.
+  /// Tensors that `batch` brings back are filled again later unless somebody still holds them, so a
+  /// batch that was handed out never changes. What a thread threw is thrown here, by this call and
+  /// every later one.
   bool next(Batch& batch);
   std::int64_t batch_count() const;
   /// Seconds that `next` waited, in all.

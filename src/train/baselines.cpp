@@ -10,12 +10,6 @@
 namespace reprise::detail {
 namespace {
 
-std::string join(const std::vector<std::string>& key) {
-  std::string joined;
-  for (const auto& part : key) joined += part + '\x1f';
-  return joined;
-}
-
 /// Linear interpolation between order statistics; sorts `values`.
 std::vector<double> quantiles_of(std::vector<double>& values,
                                  const std::vector<double>& quantiles) {
@@ -44,7 +38,7 @@ std::map<std::string, std::vector<std::vector<double>>> training_runs(const Data
     // The rows before a window that starts where the training rows end.
     const auto horizon = static_cast<std::int32_t>(dataset.schema().options.horizon);
     const Window end{window.series, window.origin + horizon};
-    runs[join(dataset.series_key(window))].push_back(
+    runs[join_key(dataset.series_key(window))].push_back(
         dataset.history(end, std::numeric_limits<std::int64_t>::max()));
   }
   return runs;
@@ -98,7 +92,7 @@ at::Tensor SeasonalNaive::forecast(std::span<const Window> windows) const {
   auto values = result.accessor<double, 3>();
   for (std::size_t w = 0; w < windows.size(); ++w) {
     const auto season = dataset_.history(windows[w], season_);
-    const auto& errors = errors_of(join(dataset_.series_key(windows[w])));
+    const auto& errors = errors_of(join_key(dataset_.series_key(windows[w])));
     for (std::int64_t step = 0; step < horizon_; ++step) {
       // A series shorter than a season repeats what it has.
       const double last = season[static_cast<std::size_t>(step) % season.size()];

@@ -9,7 +9,7 @@ from tft_shapes import Options, parameter_shapes
 BATCH = 3
 
 # The layer norm of two logits gives almost exactly -1 and 1 and lets no gradient through. A large epsilon does, so that
-# the gradients of these networks mean something; only two_variables keeps the default.
+# the gradients of these networks mean something; two_variables and no_static keep the default.
 WIDE_NORM = dict(layer_norm_epsilon=0.1)
 
 ALL_KINDS = dict(static_reals=2, known_reals=2, observed_reals=1)
@@ -29,8 +29,8 @@ CASES = {
     ),
     "two_lstm_layers": Options(lstm_layers=2, hidden_size=6, **SMALL),
     "encoder_grn": Options(encoder_grn=True, **SMALL),
-    "encoder_grn_no_known": Options(encoder_grn=True, observed_reals=2, **WIDE_NORM),
-    "variable_width_3": Options(variable_width=3, static_reals=1, known_reals=2, known_cardinalities=(3,)),
+    "encoder_grn_no_known": Options(hidden_size=6, encoder_grn=True, observed_reals=2, **WIDE_NORM),
+    "variable_width_3": Options(variable_width=3, static_reals=1, known_reals=1, known_cardinalities=(3,)),
     # The flat input of each selection network is then as wide as its output: no skip parameters.
     "variable_width_1": Options(hidden_size=6, variable_width=1, static_reals=2, known_reals=2, **WIDE_NORM),
     "one_variable": Options(static_reals=1, observed_reals=1),
@@ -44,6 +44,10 @@ CASES = {
         **SMALL,
     ),
 }
+
+
+# The first draw has two logits so close that their layer norm magnifies the rounding of float32 beyond the tolerance.
+REDRAWN = {"two_variables": 1}
 
 
 def random_parameters(options, rng):
@@ -81,6 +85,6 @@ def random_inputs(options, rng):
 def data_of(case):
     """Parameters, inputs and target [B, H] of a case; always the same."""
     options = CASES[case]
-    rng = np.random.default_rng(zlib.crc32(case.encode()))
+    rng = np.random.default_rng(zlib.crc32(case.encode()) + REDRAWN.get(case, 0))
     parameters, inputs = random_parameters(options, rng), random_inputs(options, rng)
     return parameters, inputs, rng.normal(size=(BATCH, options.horizon))

@@ -56,12 +56,10 @@ def grn_shapes(name, inputs, hidden, outputs, has_context):
 
 
 def gate_shapes(name, inputs, outputs):
-    return {
-        f"{name}.gate.weight": (2 * outputs, inputs),
-        f"{name}.gate.bias": (2 * outputs,),
-        f"{name}.norm.weight": (outputs,),
-        f"{name}.norm.bias": (outputs,),
-    }
+    shapes = {f"{name}.gate.weight": (2 * outputs, inputs), f"{name}.gate.bias": (2 * outputs,)}
+    if outputs != 1:  # layer norm over one output would make it constant
+        shapes |= {f"{name}.norm.weight": (outputs,), f"{name}.norm.bias": (outputs,)}
+    return shapes
 
 
 def variable_grn_shapes(name, variables, inputs, hidden):
@@ -83,9 +81,8 @@ def variable_grn_shapes(name, variables, inputs, hidden):
 
 def selection_shapes(name, reals, categoricals, has_context, o):
     d, shapes = o.hidden_size, {}
-    if reals + categoricals > 1:
-        flat = reals * o.width + categoricals * d
-        shapes |= grn_shapes(f"{name}.weight_grn", flat, d, reals + categoricals, has_context)
+    flat = reals * o.width + categoricals * d
+    shapes |= grn_shapes(f"{name}.weight_grn", flat, d, reals + categoricals, has_context)
     if reals > 0:
         shapes |= variable_grn_shapes(f"{name}.real_grn", reals, o.width, d)
     if categoricals > 0:

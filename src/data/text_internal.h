@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Wording that the messages about tables share.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace reprise::detail {
+
+/// "'a', 'b' and 3 more".
+std::string list_of(const std::vector<std::string>& names, std::size_t most = 8);
+
+/// "1 row", "3 rows"; "1 series", "3 series".
+std::string count_of(std::int64_t count, std::string_view noun);
+
+/// "a=1, b=2" for the columns and values of a series key; "the table" without columns.
+std::string describe_key(const std::vector<std::string>& columns,
+                         const std::vector<std::string>& values);
+
+std::string lower_case(std::string_view text);
+
+}  // namespace reprise::detail
