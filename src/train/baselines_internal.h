@@ -10,33 +10,40 @@
 
 namespace reprise::detail {
 
-/// Repeats the last season and adds the quantiles of its errors on the training rows; season 1
-/// repeats the last value.
+/// Repeats the last `repeated` values; its quantiles add those of its errors on the training rows.
 ///
-/// The error at step h is y[t] - y[t - lag] with lag = season * ceil(h / season), over all training
-/// rows of the series; a series without training rows has the errors of all series together.
-class SeasonalNaive {
+/// The median is the repeated value itself. The errors are taken over training windows, by series,
+/// step, and phase of the origin within the season (hour of the day for hourly data). Where a
+/// series has too few windows for that, its phases count together; a series without training
+/// windows has the errors of all series together.
+class NaiveForecaster {
  public:
-  /// `season` in samples; `quantiles` in (0, 1). O(training rows * horizon).
-  SeasonalNaive(const Dataset& dataset, std::int64_t season, std::vector<double> quantiles);
+  /// `repeated` samples: the season for a seasonal naive forecast, 1 for the last value. `season`
+  /// in samples. O(training windows * horizon), at most some hundred thousand windows.
+  NaiveForecaster(const Dataset& dataset, std::int64_t repeated, std::int64_t season,
+                  std::vector<double> quantiles);
 
   /// [windows, H, Q] float64 in original units.
   at::Tensor forecast(std::span<const Window> windows) const;
 
  private:
-  /// Quantiles of the errors, [H][Q].
-  using ErrorQuantiles = std::vector<std::vector<double>>;
+  using Steps = std::vector<std::vector<double>>;  ///< [H][errors, or Q quantiles]
 
-  const ErrorQuantiles& errors_of(const std::string& series) const;
-  ErrorQuantiles error_quantiles(const std::vector<std::vector<double>>& runs) const;
-  std::int64_t lag(std::int64_t step) const { return season_ * ((step + season_ - 1) / season_); }
+  /// Errors by phase; a single phase where they count together.
+  using Phases = std::vector<Steps>;
+
+  std::int64_t phase_of(const Window& window) const;
+  void add_errors(const Window& window, Steps& errors) const;
+  Phases error_quantiles(Phases errors) const;
+  Steps quantiles_of(Steps errors) const;
 
   const Dataset& dataset_;
+  std::int64_t repeated_;
   std::int64_t season_;
   std::int64_t horizon_;
   std::vector<double> quantiles_;
-  std::map<std::string, ErrorQuantiles> errors_;
-  ErrorQuantiles all_errors_;
+  std::map<std::string, Phases> errors_;
+  Steps all_errors_;
 };
 
 }  // namespace reprise::detail

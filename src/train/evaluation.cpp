@@ -111,17 +111,19 @@ std::vector<Score> evaluate(TemporalFusionTransformer& model, const Dataset& dat
   const auto season = season_length(dataset.schema());
   struct Entry {
     std::string name;
-    std::unique_ptr<detail::SeasonalNaive> naive;
+    std::unique_ptr<detail::NaiveForecaster> naive;
     QuantileRisk risk;
   };
   std::vector<Entry> entries;
   entries.push_back({"model", nullptr, QuantileRisk(quantiles)});
   if (season > 1) {
-    entries.push_back({"seasonal naive (" + std::to_string(season) + ")",
-                       std::make_unique<detail::SeasonalNaive>(dataset, season, quantiles),
-                       QuantileRisk(quantiles)});
+    entries.push_back(
+        {"seasonal naive (" + std::to_string(season) + ")",
+         std::make_unique<detail::NaiveForecaster>(dataset, season, season, quantiles),
+         QuantileRisk(quantiles)});
   }
-  entries.push_back({"last value", std::make_unique<detail::SeasonalNaive>(dataset, 1, quantiles),
+  entries.push_back({"last value",
+                     std::make_unique<detail::NaiveForecaster>(dataset, 1, season, quantiles),
                      QuantileRisk(quantiles)});
 
   for_each_forecast(

@@ -47,7 +47,7 @@ CASES = {
 
 
 # The first draw has two logits so close that their layer norm magnifies the rounding of float32 beyond the tolerance.
-REDRAWN = {"two_variables": 1}
+REDRAWN = {"two_variables": 3}
 
 
 def random_parameters(options, rng):

@@ -26,7 +26,9 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string padded(std::int64_t value) {
-  return (value < 10 ? "0" : "") + std::to_string(value);
+  char buffer[24];
+  std::snprintf(buffer, sizeof buffer, "%02lld", static_cast<long long>(value));
+  return buffer;
 }
 
 }  // namespace
