@@ -24,6 +24,9 @@ struct TrainOptions {
   double weight_decay = 0.0;
   double average_decay =
       0.0;  ///< per step, of the averaged weights that are evaluated and kept; 0: none
+  /// Share of a window's categories that read as unknown in training, so that the model has learnt
+  /// what to do with a category it has not seen.
+  double unknown_rate = 0.01;
   std::int64_t patience = 5;        ///< evaluations without improvement before training stops
   std::int64_t max_steps = 0;       ///< 0: no limit but `epochs`
   std::int64_t validate_every = 0;  ///< steps between two evaluations; 0: once per epoch

@@ -108,8 +108,10 @@ class Training {
 
   void run_epoch(std::int64_t epoch) {
     shuffle(train_windows_, order_);
+    const GatherOptions gather{.unknown_rate = options_.unknown_rate,
+                               .seed = options_.seed + static_cast<std::uint64_t>(epoch)};
     BatchLoader loader(dataset_, train_windows_, options_.batch_size,
-                       static_cast<int>(options_.loader_threads));
+                       static_cast<int>(options_.loader_threads), gather);
     Batch batch;
     std::size_t first = 0;
     while (!is_over() && loader.next(batch)) {
@@ -249,6 +251,8 @@ void TrainOptions::validate() const {
           weight_decay);
   require(average_decay >= 0 && average_decay < 1, "average_decay", "a number in [0, 1)",
           average_decay);
+  require(unknown_rate >= 0 && unknown_rate < 1, "unknown_rate", "a number in [0, 1)",
+          unknown_rate);
   require(patience >= 1, "patience", "at least 1 evaluation", patience);
   require(max_steps >= 0, "max_steps", "0 (no limit) or more", max_steps);
   require(validate_every >= 0, "validate_every", "0 (once per epoch) or more", validate_every);
