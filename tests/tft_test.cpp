@@ -17,12 +17,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using torch::Tensor;
 
-// Models this small lose more to waking threads than they gain.
-const bool kIsSingleThreaded = [] {
-  torch::set_num_threads(1);
-  return true;
-}();
-
 TftOptions small_options() {
   TftOptions options{.encoder_length = 6, .horizon = 3, .hidden_size = 8, .attention_heads = 2};
   options.static_reals = 2;

@@ -27,7 +27,6 @@ constexpr int kRows = 240;
 class TrainTest : public ::testing::Test {
  protected:
   TrainTest() {
-    torch::set_num_threads(1);
     std::filesystem::create_directories(folder_);
     write_table();
     dataset_ = std::make_unique<Dataset>(Dataset::fit(table_, data_options()));
