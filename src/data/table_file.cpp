@@ -198,7 +198,9 @@ TableFile::TableFile(const std::filesystem::path& file) : file_(file) {
     } else {
       source_ = std::make_unique<ParquetSource>(file);
     }
-    for (const auto& field : source_->schema()->fields()) {
+    // Kept by name: a temporary would be gone before the first turn of the loop.
+    const auto schema = source_->schema();
+    for (const auto& field : schema->fields()) {
       columns_.push_back({field->name(), field->type(), kind_of(*field->type())});
     }
     row_count_ = source_->row_count();

@@ -67,7 +67,9 @@ void add_flag(CLI::App& app, const Field& field, Given& given) {
       flag_name(field.name),
       [&field, &given](const std::vector<std::string>& texts) { take_values(field, texts, given); },
       field.help);
-  option->allow_extra_args(false)->type_name(field.placeholder);
+  // Any number of times, a value each. (CLI11 writes "..." behind every option without a bound.)
+  constexpr int kMaxTimes = 1 << 26;
+  option->expected(1, kMaxTimes)->allow_extra_args(false)->type_name(field.placeholder);
   const std::string value = default_text(field);
   if (!value.empty()) {
     option->default_str(value);
