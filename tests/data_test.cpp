@@ -201,7 +201,7 @@ TEST(Values, ThatAreMissingInTheTargetAreNamed) {
 }
 
 TEST(Values, ThatAreNotFiniteInFeaturesAreNamed) {
-  for (const double bad : {std::nan(""), INFINITY, 1e300}) {
+  for (const double bad : std::vector<double>{std::nan(""), HUGE_VAL, 1e300}) {
     const Panel panel{.values = {{"y", wave}, {"observed_x", [=](int s, int t) {
                                                  return s == 1 && t == 5 ? bad : wave(s, t);
                                                }}}};
