@@ -66,6 +66,7 @@ class StepListener {
   }
 
   std::int64_t last_step() const { return last_step_; }
+  bool is_interrupted() const { return interrupt_.requested(); }
 
  private:
   MetricsFile& metrics_;
@@ -125,6 +126,9 @@ class TrainingJob {
       throw;
     }
     save_trained_model(outcome_.run, trained_);
+    if (listener.is_interrupted()) {
+      outcome_.summary.result.reason = StopReason::kInterrupted;
+    }
   }
 
   void score_and_finish() {
