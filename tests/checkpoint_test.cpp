@@ -211,7 +211,10 @@ TEST_F(CheckpointTest, CanBeRetriedAfterAnException) {
 TEST_F(CheckpointTest, StopsAFunctionWhoseDestructorsRunOperators) {
   struct Cleanup {
     Tensor counter;
-    ~Cleanup() { counter.add_(1); }
+    ~Cleanup() {
+      counter.add_(1);
+      (counter.detach().requires_grad_().exp().sin().cos() * 2).tanh();  // saves tensors too
+    }
   };
   const auto counter = torch::zeros({1});
   const auto function = [&](const Tensor& t) {

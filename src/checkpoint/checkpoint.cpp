@@ -169,6 +169,7 @@ class Region::Recorder : public SavedTensorHandler, public detail::OperatorObser
   Recorder(Region& region, std::size_t last_wanted) : region_(region), last_wanted_(last_wanted) {}
 
   std::unique_ptr<PackedTensor> pack(const at::Tensor& tensor) override {
+    if (has_stopped_) return std::make_unique<KeptTensor>(tensor.detach());
     const std::size_t index = count_;
     TORCH_CHECK(index < region_.slots_.size(),
                 "checkpoint: the recomputation saves more tensors than forward (",
