@@ -272,6 +272,11 @@ TEST(QuantileLoss, RefusesWrongShapes) {
   EXPECT_THAT(testing::error_of(
                   [] { quantile_loss(torch::zeros({2, 3, 1}), torch::zeros({2, 3}), {0.1, 0.9}); }),
               HasSubstr("expected prediction [B, H, 2]"));
+  EXPECT_THAT(testing::error_of([] {
+                quantile_loss(torch::zeros({2, 3, 1}), torch::zeros({2, 3}), {0.5},
+                              torch::ones({2, 1}));
+              }),
+              HasSubstr("expected mask [2, 3]"));
 }
 
 TEST(QuantileRisk, IsARatioOfSumsOverAllBatches) {
