@@ -269,9 +269,8 @@ TEST(QuantileLoss, SumsOverQuantilesAndAveragesTheRest) {
 }
 
 TEST(QuantileLoss, RefusesWrongShapes) {
-  EXPECT_THAT(testing::error_of([] {
-                quantile_loss(torch::zeros({2, 3, 1}), torch::zeros({2, 3}), {0.1, 0.9});
-              }),
+  EXPECT_THAT(testing::error_of(
+                  [] { quantile_loss(torch::zeros({2, 3, 1}), torch::zeros({2, 3}), {0.1, 0.9}); }),
               HasSubstr("expected prediction [B, H, 2]"));
 }
 
