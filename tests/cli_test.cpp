@@ -184,9 +184,9 @@ TEST(Progress, SaysOneLinePerEvaluationWhereThereIsNoTerminal) {
                    .peak_bytes = 1 << 20},
                   true);
   // 10 s for 5 of 10 steps leaves 10 s.
-  EXPECT_EQ(messages.str(),
-            "step 5/10  epoch 1  train loss 0.5000  valid loss 0.2500 (best)  1000 windows/s  peak "
-            "1.0 MiB  ETA 10 s\n");
+  EXPECT_EQ(
+      messages.str(),
+      "step 5/10  ETA 10 s  loss 0.5000  valid 0.2500 (best)  1000 windows/s  peak 1.0 MiB\n");
 }
 
 TEST(Progress, WaitsTwoSecondsAndIsThrottledOnATerminal) {

@@ -268,7 +268,8 @@ TEST(PredictProgram, WritesOneForecastPerSeries) {
 
 TEST(DemoProgram, ScoresTheProtocolsWindowsBesideBaselinesAndReferences) {
   const WorkFolder work;
-  const Outcome outcome = work.reprise({"demo", "--max-steps", "1", "--out", "run", "--json"});
+  const Outcome outcome =
+      work.reprise({"demo", "--max-steps", "1", "--threads", "1", "--out", "run", "--json"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const json document = json::parse(outcome.out);
   EXPECT_EQ(document["data"]["rows"], 17420);

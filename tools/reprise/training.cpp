@@ -54,7 +54,6 @@ class StepListener {
     }
     progress_.update({.step = report.step,
                       .total_steps = report.total_steps,
-                      .epoch = report.epoch,
                       .train_loss = report.train_loss,
                       .valid_loss = valid_loss_,
                       .is_best = is_best_,
