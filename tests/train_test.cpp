@@ -306,7 +306,7 @@ TEST_F(TrainTest, SaysWhatIsWrongWithARunFolder) {
   EXPECT_THAT(error(), HasSubstr("no tft_options"));
   save_safetensors(folder_ / "model.safetensors", intact);
   auto other = dataset_->schema();
-  other.known.categorical.push_back({"promotion", {"no", "yes"}});
+  other.static_variables.categorical.at(0).vocabulary.push_back("s3");  // the id
   std::ofstream(folder_ / "schema.json") << other.to_json();
   EXPECT_THAT(error(), HasSubstr("are not of the same run"));
   std::ofstream(folder_ / "schema.json") << "{";

@@ -48,7 +48,8 @@ std::int64_t version_of(const at::Tensor& tensor) {
 
 /// Null where a tensor has none of its own: a sparse one.
 c10::intrusive_ptr<c10::StorageImpl> storage_of(const at::Tensor& tensor) {
-  return tensor.has_storage() ? tensor.storage().getIntrusivePtr() : nullptr;
+  if (!tensor.has_storage()) return {};
+  return tensor.storage().getWeakStorageImpl().lock();
 }
 
 /// One tensor that forward saved: not its value, only how to recognise it.
