@@ -402,6 +402,8 @@ TEST(SetField, RefusesNumbersThatAreNotFinite) {
 }
 
 TEST(InterruptScope, NotesTheFirstSignalAndLeavesAtTheSecond) {
+  // LibTorch has threads of its own, which a plain fork would leave behind.
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(
       {
         exit_on_interrupt();
@@ -417,12 +419,12 @@ TEST(InterruptScope, NotesTheFirstSignalAndLeavesAtTheSecond) {
 }
 
 TEST(InterruptScope, LeavesAtTheFirstSignalOnceItIsOver) {
+  // LibTorch has threads of its own, which a plain fork would leave behind.
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(
       {
         exit_on_interrupt();
-        {
-          const InterruptScope interrupt;
-        }
+        { const InterruptScope interrupt; }
         std::raise(SIGINT);
       },
       ::testing::ExitedWithCode(kExitInterrupted), "interrupted");

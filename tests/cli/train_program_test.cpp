@@ -205,12 +205,29 @@ TEST_P(InterruptedTrainProgram, SavesWhatItHasAndExits130) {
   EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
   EXPECT_EQ(json::parse(work.read("run/summary.json"))["status"], "interrupted");
   EXPECT_EQ(json::parse(outcome.out)["status"], "interrupted");
-  EXPECT_THAT(outcome.err, HasSubstr("the best weights are saved"));
+  EXPECT_THAT(outcome.err, HasSubstr("the weights are saved"));
   const Outcome evaluation = work.reprise({"evaluate", "run", "--parquet-file", "sales.csv"});
   EXPECT_EQ(evaluation.exit_code, 0) << evaluation.err;
 }
 
 INSTANTIATE_TEST_SUITE_P(Signals, InterruptedTrainProgram, ::testing::Values(SIGINT, SIGTERM));
+
+TEST(FailedTrainProgram, SaysWhatFailedAndSavesNoBrokenWeights) {
+  const WorkFolder work;
+  work.write("sales.csv", sales_csv(2, 150));
+  // One step of this size, and every weight has left all bounds: no evaluation is finite.
+  const Outcome outcome = work.reprise(
+      train_arguments("sales.csv", {"--out", "run", "--epochs", "20", "--lr", "1e30", "--schedule",
+                                    "constant", "--clip-norm", "0", "--validate-every", "1"}));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("\nerror: train: the loss is "));
+  EXPECT_THAT(outcome.err, HasSubstr("no weights are saved"));
+  EXPECT_FALSE(std::filesystem::exists(work / "run/model.safetensors"));
+  const json summary = json::parse(work.read("run/summary.json"));
+  EXPECT_EQ(summary["status"], "interrupted");
+  EXPECT_THAT(summary["stop_reason"].get<std::string>(), HasSubstr("the loss is "));
+  EXPECT_EQ(summary["scores"].size(), 0U);
+}
 
 TEST(EvaluateProgram, ScoresTestAndValidationRows) {
   const WorkFolder work;

@@ -39,7 +39,9 @@ bool asks_for_json(int argc, const char* const* argv) {
 
 int write_error(Terminal& terminal, const std::string& who, const std::string& message,
                 int exit_code) {
-  terminal.error(who + ": " + message);
+  // The library's own messages may begin with the same word.
+  const bool names_itself = message.rfind(who + ": ", 0) == 0;
+  terminal.error(names_itself ? message : who + ": " + message);
   terminal.json(nlohmann::json{{"error", message}, {"exit_code", exit_code}}.dump(
       2, ' ', false, nlohmann::json::error_handler_t::replace));
   return exit_code;

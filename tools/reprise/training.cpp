@@ -51,6 +51,7 @@ class StepListener {
     if (is_evaluation) {
       valid_loss_ = report.valid_loss;
       is_best_ = report.is_best;
+      has_best_ = has_best_ || (report.is_best && std::isfinite(report.valid_loss));
     }
     progress_.update({.step = report.step,
                       .total_steps = report.total_steps,
@@ -66,6 +67,7 @@ class StepListener {
 
   std::int64_t last_step() const { return last_step_; }
   bool is_interrupted() const { return interrupt_.requested(); }
+  bool has_best() const { return has_best_; }
 
  private:
   MetricsFile& metrics_;
@@ -74,6 +76,7 @@ class StepListener {
   std::int64_t last_step_ = 0;
   double valid_loss_ = std::numeric_limits<double>::quiet_NaN();
   bool is_best_ = false;
+  bool has_best_ = false;
 };
 
 std::string result_text(const RunSummary& summary) {
@@ -121,7 +124,7 @@ class TrainingJob {
       outcome_.summary.result =
           train(trained_.model, dataset_, settings_.train, std::ref(listener));
     } catch (const std::exception& error) {
-      save_failed(listener.last_step(), error.what());
+      save_failed(listener, error.what());
       throw;
     }
     save_trained_model(outcome_.run, trained_);
@@ -154,12 +157,17 @@ class TrainingJob {
     return Dataset::fit(settings.parquet_file, settings.data);
   }
 
-  void save_failed(std::int64_t last_step, const std::string& reason) {
-    outcome_.summary.result.steps = last_step;
+  // Without a finite evaluation there are no best weights, and the last ones may be what failed.
+  void save_failed(const StepListener& listener, const std::string& reason) {
+    outcome_.summary.result.steps = listener.last_step();
     outcome_.summary.result.reason = StopReason::kInterrupted;
-    save_trained_model(outcome_.run, trained_);
+    if (listener.has_best()) {
+      save_trained_model(outcome_.run, trained_);
+    }
     finish("interrupted", reason);
-    terminal_.note("the best weights so far are saved in " + outcome_.run.string());
+    terminal_.note(listener.has_best()
+                       ? "the best weights so far are saved in " + outcome_.run.string()
+                       : "no weights are saved: no evaluation had a finite loss yet");
   }
 
   void finish(const std::string& status, const std::string& reason) {
@@ -231,7 +239,7 @@ int print_training(const TrainingOutcome& outcome, Terminal& terminal) {
   }
   if (outcome.is_interrupted()) {
     terminal.note("interrupted after step " + std::to_string(summary.result.steps) +
-                  ": the best weights are saved, the test was left out");
+                  ": the weights are saved, the test was left out");
   }
   terminal.result("Run folder: " + outcome.run.string() + "\n");
   return outcome.is_interrupted() ? kExitInterrupted : kExitDone;
