@@ -26,14 +26,16 @@ TEST(PlanRecomputation, FreesTheCheapestBytesFirst) {
 }
 
 TEST(PlanRecomputation, IsNotFooledByTheBestRatio) {
-  // Greedy takes the first (100 bytes per ms) and then needs the second as well; the second alone is enough.
+  // Greedy takes the first (100 bytes per ms) and then needs the second as well; the second alone
+  // is enough.
   EXPECT_THAT(plan_recomputation({{100, 1.0}, {150, 2.0}}, 100), ElementsAre(1));
 }
 
 TEST(PlanRecomputation, RefusesWhatCannotBe) {
   EXPECT_THROW(plan_recomputation(kThreeSegments, -1), std::invalid_argument);
   EXPECT_THROW(plan_recomputation({{-1, 1.0}}, 10), std::invalid_argument);
-  EXPECT_THROW(plan_recomputation({{1, std::numeric_limits<double>::quiet_NaN()}}, 10), std::invalid_argument);
+  EXPECT_THROW(plan_recomputation({{1, std::numeric_limits<double>::quiet_NaN()}}, 10),
+               std::invalid_argument);
 }
 
 /// Least extra time over all subsets that fit.
@@ -55,7 +57,8 @@ double brute_force_ms(const std::vector<SegmentCost>& segments, std::int64_t bud
 }
 
 RC_GTEST_PROP(PlanRecomputation, IsOptimal, ()) {
-  const auto bytes = *rc::gen::container<std::vector<int>>(*rc::gen::inRange(0, 11), rc::gen::inRange(0, 50));
+  const auto bytes =
+      *rc::gen::container<std::vector<int>>(*rc::gen::inRange(0, 11), rc::gen::inRange(0, 50));
   std::vector<SegmentCost> segments;
   std::int64_t total = 0;
   for (int b : bytes) {

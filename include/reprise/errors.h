@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The errors that a caller can act on. Tensor shapes are checked by LibTorch's own c10::ValueError.
+/// The errors that a caller can act on. Tensor shapes are checked by LibTorch's own
+/// c10::ValueError.
 #pragma once
 
 #include <stdexcept>
@@ -20,7 +21,8 @@ class OptionError : public std::invalid_argument {
   std::string field_;
 };
 
-/// A file or a table cannot be used as it is; the message names file, column and rows, and says what to do.
+/// A file or a table cannot be used as it is; the message names file, column and rows, and says
+/// what to do.
 class DataError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The smallest complete example of activation checkpointing: a stack of linear layers with its gradients by hand.
+/// The smallest complete example of activation checkpointing: a stack of linear layers with its
+/// gradients by hand.
 ///
-/// A layer is `pre = input @ weight.T + bias`; ReLU between layers, none after the last.
-/// Letters: R rows, I inputs and O outputs of a layer, L layers.
+/// A layer is `pre = input @ weight.T + bias`; ReLU between layers, none after the last. Autograd
+/// records nothing here. Every function throws c10::ValueError naming the layer and both shapes
+/// when shapes do not fit together. Letters: R rows, I inputs and O outputs of a layer, L layers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,7 +27,8 @@ struct LinearGradients {
 
 struct ForwardResult {
   at::Tensor final_output;
-  std::vector<at::Tensor> activations;      ///< L + 1: the input, then each layer's output after its activation
+  std::vector<at::Tensor>
+      activations;  ///< L + 1: the input, then each layer's output after its activation
   std::vector<at::Tensor> pre_activations;  ///< L: each layer's output before its activation
 };
 
@@ -36,7 +39,8 @@ struct StackGradients {
 };
 
 /// Gradients of one linear layer from `grad_output` [R, O], `input` [R, I] and `weight` [O, I].
-LinearGradients linear_backward(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight);
+LinearGradients linear_backward(const at::Tensor& grad_output, const at::Tensor& input,
+                                const at::Tensor& weight);
 
 /// Runs `x` [R, I] through all layers and returns every intermediate value.
 ForwardResult forward_full(const at::Tensor& x, const std::vector<Layer>& layers);

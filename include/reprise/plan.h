@@ -10,14 +10,18 @@ namespace reprise {
 
 /// What one segment of a model costs.
 struct SegmentCost {
-  std::int64_t activation_bytes = 0;  ///< kept until its backward pass unless the segment is recomputed
-  double forward_ms = 0.0;            ///< paid once more when the segment is recomputed
+  std::int64_t activation_bytes =
+      0;                    ///< kept until its backward pass unless the segment is recomputed
+  double forward_ms = 0.0;  ///< paid once more when the segment is recomputed
 };
 
-/// Chooses the segments to recompute so that the kept activations fit `budget_bytes` at the least extra time.
+/// Chooses the segments to recompute so that the kept activations fit `budget_bytes` at the least
+/// extra time.
 ///
 /// Returns the indices, ascending; empty when everything fits already. The choice is optimal.
-/// Throws `std::invalid_argument` when a cost is negative or recomputing every segment does not fit.
-std::vector<std::size_t> plan_recomputation(const std::vector<SegmentCost>& segments, std::int64_t budget_bytes);
+/// Throws `std::invalid_argument` when a cost is negative or recomputing every segment does not
+/// fit.
+std::vector<std::size_t> plan_recomputation(const std::vector<SegmentCost>& segments,
+                                            std::int64_t budget_bytes);
 
 }  // namespace reprise

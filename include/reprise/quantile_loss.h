@@ -8,14 +8,16 @@
 
 namespace reprise {
 
-/// Quantile loss (Lim et al. 2021, eq. 24 and 25): sum over quantiles of the mean over samples and steps.
+/// Quantile loss (Lim et al. 2021, eq. 24 and 25): sum over quantiles of the mean over samples and
+/// steps.
 ///
-/// `prediction` [B, H, Q], `target` [B, H]; `mask` [B, H] is 1 where the target counts (undefined: everywhere);
-/// steps that do not count are left out of the denominator too. Returns a scalar.
+/// `prediction` [B, H, Q], `target` [B, H]; `mask` [B, H] is 1 where the target counts (undefined:
+/// everywhere); steps that do not count are left out of the denominator too. Returns a scalar.
 at::Tensor quantile_loss(const at::Tensor& prediction, const at::Tensor& target,
                          const std::vector<double>& quantiles, const at::Tensor& mask = {});
 
-/// q-risk (Lim et al. 2021, eq. 26) per quantile, summed over any number of batches: a ratio of sums in float64.
+/// q-risk (Lim et al. 2021, eq. 26) per quantile, summed over any number of batches: a ratio of
+/// sums in float64.
 class QuantileRisk {
  public:
   explicit QuantileRisk(std::vector<double> quantiles);

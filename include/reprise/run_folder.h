@@ -15,10 +15,12 @@ struct TrainedModel {
   Schema schema;
 };
 
-/// Writes `schema.json` and `model.safetensors` (the model's options are in its metadata), each atomically.
+/// Writes `schema.json` and `model.safetensors` (the model's options are in its metadata), each
+/// atomically.
 void save_trained_model(const std::filesystem::path& run, const TrainedModel& trained);
 
-/// Reads a run folder back. Throws `DataError` naming the file that is missing, damaged or does not match the model.
+/// Reads a run folder back. Throws `DataError` naming the file that is missing, damaged or does not
+/// match the model.
 TrainedModel load_trained_model(const std::filesystem::path& run);
 
 }  // namespace reprise

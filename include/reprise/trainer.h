@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Train a Temporal Fusion Transformer on a data set: Adam, clipping, early stopping, the best model kept.
+/// Train a Temporal Fusion Transformer on a data set: Adam, clipping, early stopping, the best
+/// model kept.
 #pragma once
 
 #include "reprise/dataset.h"
@@ -15,18 +16,20 @@ namespace reprise {
 
 struct TrainOptions {
   std::int64_t epochs = 20;
-  std::int64_t batch_size = 64;         ///< windows per step
-  double lr = 1e-3;                     ///< Adam's step size at its highest
-  std::string schedule = "cosine";      ///< constant, or cosine: from `lr` to 0 over all steps, after a short warm-up
-  double clip_norm = 1.0;               ///< largest 2-norm of all gradients together; 0: no clipping
+  std::int64_t batch_size = 64;  ///< windows per step
+  double lr = 1e-3;              ///< Adam's step size at its highest
+  std::string schedule =
+      "cosine";  ///< constant, or cosine: from `lr` to 0 over all steps, after a short warm-up
+  double clip_norm = 1.0;  ///< largest 2-norm of all gradients together; 0: no clipping
   double weight_decay = 0.0;
-  double average_decay = 0.0;           ///< per step, of the averaged weights that are evaluated and kept; 0: none
-  std::int64_t patience = 5;            ///< evaluations without improvement before training stops
-  std::int64_t max_steps = 0;           ///< 0: no limit but `epochs`
-  std::int64_t validate_every = 0;      ///< steps between two evaluations; 0: once per epoch
+  double average_decay =
+      0.0;  ///< per step, of the averaged weights that are evaluated and kept; 0: none
+  std::int64_t patience = 5;        ///< evaluations without improvement before training stops
+  std::int64_t max_steps = 0;       ///< 0: no limit but `epochs`
+  std::int64_t validate_every = 0;  ///< steps between two evaluations; 0: once per epoch
   std::int64_t loader_threads = 1;
-  std::uint64_t seed = 1;               ///< of weights, order of windows, and dropout
-  std::string device = "cpu";           ///< cpu or cuda[:N]
+  std::uint64_t seed = 1;      ///< of weights, order of windows, and dropout
+  std::string device = "cpu";  ///< cpu or cuda[:N]
 
   /// Throws `OptionError` naming the first field out of range.
   void validate() const;
@@ -51,31 +54,35 @@ struct TrainResult {
   std::int64_t steps = 0;
   double best_valid_loss = 0.0;
   std::int64_t best_step = 0;
-  double train_s = 0.0;         ///< time in steps, evaluations left out
-  double loader_wait_s = 0.0;   ///< of which the step waited for its batch
-  std::int64_t windows = 0;     ///< trained on
+  double train_s = 0.0;        ///< time in steps, evaluations left out
+  double loader_wait_s = 0.0;  ///< of which the step waited for its batch
+  std::int64_t windows = 0;    ///< trained on
 };
 
 /// Trains `model` in place and leaves the weights of the best evaluation in it.
 ///
 /// `on_step` is called after every step; returning false stops cleanly, best weights kept.
-/// Throws `std::runtime_error` naming step and windows when the loss is not finite; the model then holds the best weights.
-TrainResult train(TemporalFusionTransformer& model, const Dataset& dataset, const TrainOptions& options,
+/// Throws `std::runtime_error` naming step and windows when the loss is not finite; the model then
+/// holds the best weights.
+TrainResult train(TemporalFusionTransformer& model, const Dataset& dataset,
+                  const TrainOptions& options,
                   const std::function<bool(const StepReport&)>& on_step = {});
 
 /// q-risk and coverage of a forecaster, in original units.
 struct Score {
-  std::string name;              ///< "model", "seasonal naive (24)", "last value"
+  std::string name;  ///< "model", "seasonal naive (24)", "last value"
   std::vector<double> quantiles;
   std::vector<double> q_risk;    ///< per quantile
   std::vector<double> coverage;  ///< per quantile
 };
 
 /// Forecasts `windows` in batches: [windows, H, Q] in original units, on the CPU, quantiles sorted.
-at::Tensor predict(TemporalFusionTransformer& model, const Dataset& dataset, const std::vector<Window>& windows,
-                   std::int64_t batch_size, const std::string& device = "cpu");
+at::Tensor predict(TemporalFusionTransformer& model, const Dataset& dataset,
+                   const std::vector<Window>& windows, std::int64_t batch_size,
+                   const std::string& device = "cpu");
 
-/// Scores `model` and both baselines (last value, seasonal naive with residual quantiles of the training rows).
+/// Scores `model` and both baselines (last value, seasonal naive with residual quantiles of the
+/// training rows).
 std::vector<Score> evaluate(TemporalFusionTransformer& model, const Dataset& dataset,
                             const std::vector<Window>& windows, std::int64_t batch_size,
                             const std::string& device = "cpu");

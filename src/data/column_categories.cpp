@@ -5,6 +5,7 @@
 
 #include <arrow/api.h>
 #include <arrow/util/utf8.h>
+#include <c10/util/Exception.h>
 
 #include <cmath>
 #include <limits>

@@ -18,8 +18,10 @@ struct Choice {
 
 void check(const std::vector<SegmentCost>& segments, std::int64_t budget_bytes) {
   for (const auto& segment : segments) {
-    if (segment.activation_bytes < 0 || !(segment.forward_ms >= 0.0) || !std::isfinite(segment.forward_ms)) {
-      throw std::invalid_argument("plan_recomputation: a segment's bytes and time must be finite and not negative");
+    if (segment.activation_bytes < 0 || !(segment.forward_ms >= 0.0) ||
+        !std::isfinite(segment.forward_ms)) {
+      throw std::invalid_argument(
+          "plan_recomputation: a segment's bytes and time must be finite and not negative");
     }
   }
   if (budget_bytes < 0) {
@@ -27,9 +29,12 @@ void check(const std::vector<SegmentCost>& segments, std::int64_t budget_bytes) 
   }
 }
 
-/// Keeps of two sorted lists (more bytes freed costs more time) the choices that no other one beats in both.
-std::vector<std::size_t> merge_undominated(const std::vector<Choice>& pool, const std::vector<std::size_t>& without,
-                                           const std::vector<std::size_t>& with, std::int64_t needed_bytes) {
+/// Keeps of two sorted lists (more bytes freed costs more time) the choices that no other one beats
+/// in both.
+std::vector<std::size_t> merge_undominated(const std::vector<Choice>& pool,
+                                           const std::vector<std::size_t>& without,
+                                           const std::vector<std::size_t>& with,
+                                           std::int64_t needed_bytes) {
   std::vector<std::size_t> merged;
   std::merge(without.begin(), without.end(), with.begin(), with.end(), std::back_inserter(merged),
              [&](std::size_t a, std::size_t b) {
@@ -47,7 +52,8 @@ std::vector<std::size_t> merge_undominated(const std::vector<Choice>& pool, cons
 
 }  // namespace
 
-std::vector<std::size_t> plan_recomputation(const std::vector<SegmentCost>& segments, std::int64_t budget_bytes) {
+std::vector<std::size_t> plan_recomputation(const std::vector<SegmentCost>& segments,
+                                            std::int64_t budget_bytes) {
   check(segments, budget_bytes);
   std::int64_t total_bytes = 0;
   for (const auto& segment : segments) total_bytes += segment.activation_bytes;
@@ -60,7 +66,8 @@ std::vector<std::size_t> plan_recomputation(const std::vector<SegmentCost>& segm
     std::vector<std::size_t> extended;
     for (std::size_t i : frontier) {
       if (pool[i].freed_bytes >= needed_bytes) break;
-      pool.push_back({pool[i].freed_bytes + segments[s].activation_bytes, pool[i].extra_ms + segments[s].forward_ms, s,
+      pool.push_back({pool[i].freed_bytes + segments[s].activation_bytes,
+                      pool[i].extra_ms + segments[s].forward_ms, s,
                       static_cast<std::ptrdiff_t>(i)});
       extended.push_back(pool.size() - 1);
     }
@@ -68,7 +75,8 @@ std::vector<std::size_t> plan_recomputation(const std::vector<SegmentCost>& segm
   }
 
   std::vector<std::size_t> chosen;
-  for (auto i = static_cast<std::ptrdiff_t>(frontier.back()); pool[static_cast<std::size_t>(i)].previous >= 0;
+  for (auto i = static_cast<std::ptrdiff_t>(frontier.back());
+       pool[static_cast<std::size_t>(i)].previous >= 0;
        i = pool[static_cast<std::size_t>(i)].previous) {
     chosen.push_back(pool[static_cast<std::size_t>(i)].segment);
   }

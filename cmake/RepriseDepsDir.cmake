@@ -1,0 +1,10 @@
+# Sets REPRISE_DEPS_DIR, the folder that scripts/setup fills, unless it is set already.
+if(NOT REPRISE_DEPS_DIR)
+  if(DEFINED ENV{REPRISE_DEPS_DIR})
+    set(REPRISE_DEPS_DIR "$ENV{REPRISE_DEPS_DIR}")
+  elseif(DEFINED ENV{XDG_CACHE_HOME})
+    set(REPRISE_DEPS_DIR "$ENV{XDG_CACHE_HOME}/reprise/deps")
+  else()
+    set(REPRISE_DEPS_DIR "$ENV{HOME}/.cache/reprise/deps")
+  endif()
+endif()

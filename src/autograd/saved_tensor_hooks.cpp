@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "autograd/saved_tensor_hooks.h"
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/autograd/saved_variable_hooks.h>
+
+#include <mutex>
+#include <vector>
+
+namespace reprise::detail {
+namespace {
+
+using torch::autograd::Engine;
+using torch::autograd::SavedVariableHooks;
+
+thread_local std::vector<SavedTensorHandler*> handlers;
+
+class Hooks : public SavedVariableHooks {
+ public:
+  explicit Hooks(SavedTensorHandler& handler) : handler_(handler) {}
+
+  void call_pack_hook(const at::Tensor& tensor) override { packed_ = handler_.pack(tensor); }
+  at::Tensor call_unpack_hook() override { return packed_->unpack(); }
+
+ private:
+  SavedTensorHandler&
+      handler_;  // outlives every pack: LibTorch packs in the scope that made these hooks
+  std::unique_ptr<PackedTensor> packed_;
+};
+
+/// Runs every backward pass on LibTorch's own engine: device threads start once per process, so an
+/// engine installed after the first backward pass would have no queues of its own.
+class HookedEngine : public Engine {
+ public:
+  ~HookedEngine() override { stop(); }
+
+  torch::autograd::variable_list execute(const torch::autograd::edge_list& roots,
+                                         const torch::autograd::variable_list& inputs,
+                                         bool keep_graph, bool create_graph, bool accumulate_grad,
+                                         const torch::autograd::edge_list& outputs) override {
+    return get_base_engine().execute(roots, inputs, keep_graph, create_graph, accumulate_grad,
+                                     outputs);
+  }
+
+  c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(
+      const std::shared_ptr<torch::autograd::GraphTask>& graph_task,
+      c10::intrusive_ptr<torch::autograd::Node> graph_root,
+      torch::autograd::InputBuffer&& input_buffer) override {
+    return get_base_engine().execute_with_graph_task(graph_task, std::move(graph_root),
+                                                     std::move(input_buffer));
+  }
+
+  std::unique_ptr<SavedVariableHooks> get_default_saved_variable_hooks() override {
+    if (handlers.empty()) return nullptr;
+    return std::make_unique<Hooks>(*handlers.back());
+  }
+
+  static Engine& get() {
+    // Never destroyed: backward may still run while static objects go.
+    static auto* engine = new HookedEngine;
+    return *engine;
+  }
+};
+
+void install_engine() {
+  static std::once_flag once;
+  std::call_once(once, [] { torch::autograd::set_default_engine_stub(&HookedEngine::get); });
+}
+
+}  // namespace
+
+SavedTensorScope::SavedTensorScope(SavedTensorHandler& handler) {
+  install_engine();
+  handlers.push_back(&handler);
+}
+
+SavedTensorScope::~SavedTensorScope() {
+  handlers.pop_back();
+}
+
+struct SavedInput::Impl {
+  torch::autograd::SavedVariable variable;
+};
+
+SavedInput::SavedInput(const at::Tensor& tensor)
+    : impl_(std::make_unique<Impl>(
+          Impl{torch::autograd::SavedVariable(tensor, /*is_output=*/false)})) {}
+SavedInput::~SavedInput() = default;
+SavedInput::SavedInput(SavedInput&&) noexcept = default;
+
+at::Tensor SavedInput::unpack() const {
+  return impl_->variable.unpack();
+}
+
+}  // namespace reprise::detail

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Saved-tensor hooks in C++: decide what autograd keeps of each tensor it saves for backward.
+///
+/// LibTorch asks its engine for the default hooks of every tensor it saves. The Python engine
+/// answers with Python hooks; ours answers with the innermost handler of the thread, and leaves
+/// everything else to LibTorch's own engine.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+namespace reprise::detail {
+
+/// What is kept of one saved tensor. Destroyed when autograd lets go of the tensor.
+class PackedTensor {
+ public:
+  virtual ~PackedTensor() = default;
+  /// The tensor's value. Called when backward needs it: any number of times, from any thread.
+  virtual at::Tensor unpack() = 0;
+};
+
+class SavedTensorHandler {
+ public:
+  virtual ~SavedTensorHandler() = default;
+  /// Called for each tensor that autograd saves in the handler's scope; `tensor` carries no
+  /// gradient history.
+  virtual std::unique_ptr<PackedTensor> pack(const at::Tensor& tensor) = 0;
+};
+
+/// Makes `handler` the innermost handler of this thread for as long as it lives.
+class SavedTensorScope {
+ public:
+  explicit SavedTensorScope(SavedTensorHandler& handler);
+  ~SavedTensorScope();
+  SavedTensorScope(const SavedTensorScope&) = delete;
+  SavedTensorScope& operator=(const SavedTensorScope&) = delete;
+};
+
+/// One tensor saved as an operator saves its input: by the innermost handler if there is one, else
+/// kept itself, and refused at `unpack` if it was changed in place since.
+class SavedInput {
+ public:
+  explicit SavedInput(const at::Tensor& tensor);
+  ~SavedInput();
+  SavedInput(SavedInput&&) noexcept;
+  SavedInput(const SavedInput&) = delete;
+
+  at::Tensor unpack() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace reprise::detail

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reprise/quantile_loss.h"
+#include "reprise/trainer.h"
+#include "train/baselines_internal.h"
+#include "train/device_internal.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace reprise {
+namespace {
+
+/// Restores a module's training mode.
+class EvalScope {
+ public:
+  explicit EvalScope(TemporalFusionTransformer& model)
+      : model_(model), was_training_(model->is_training()) {
+    model_->eval();
+  }
+  ~EvalScope() { model_->train(was_training_); }
+  EvalScope(const EvalScope&) = delete;
+  EvalScope& operator=(const EvalScope&) = delete;
+
+ private:
+  TemporalFusionTransformer& model_;
+  bool was_training_;
+};
+
+torch::Tensor to_raw(const torch::Tensor& normalised, const Batch& batch) {
+  std::vector<std::int64_t> shape(static_cast<std::size_t>(normalised.dim()), 1);
+  shape[0] = normalised.size(0);
+  return normalised.to(torch::kCPU, torch::kDouble) * batch.scale.to(torch::kDouble).view(shape) +
+         batch.center.to(torch::kDouble).view(shape);
+}
+
+/// Calls `use(batch, forecast, windows)` with the forecast [B, H, Q] of every batch, in original
+/// units.
+template <typename Use>
+void for_each_forecast(TemporalFusionTransformer& model, const Dataset& dataset,
+                       const std::vector<Window>& windows, std::int64_t batch_size,
+                       const torch::Device& device, Use use) {
+  const EvalScope eval(model);
+  const torch::NoGradGuard no_grad;
+  model->to(device);
+  BatchLoader loader(dataset, windows, batch_size);
+  Batch batch;
+  std::size_t first = 0;
+  while (loader.next(batch)) {
+    const auto normalised = model->forward(detail::to_device(batch, device).input);
+    // Quantiles of one forecast may cross; sorting them is the usual remedy and never raises the
+    // loss.
+    const auto forecast = std::get<0>(to_raw(normalised, batch).sort(-1));
+    const auto count = static_cast<std::size_t>(forecast.size(0));
+    use(batch, forecast, std::span(windows).subspan(first, count));
+    first += count;
+  }
+}
+
+constexpr std::int64_t kMinute = 60, kHour = 3600, kDay = 86400;
+
+/// Samples per natural season of a distance in seconds.
+std::int64_t season_of_seconds(std::int64_t seconds) {
+  if (seconds <= 0) return 1;
+  if (seconds < kMinute) return kMinute / seconds;
+  if (seconds < kDay) return kDay / seconds;
+  if (seconds < 7 * kDay) return std::max<std::int64_t>(1, 7 * kDay / seconds);
+  return std::max<std::int64_t>(1, 365 * kDay / seconds);
+}
+
+}  // namespace
+
+std::int64_t season_length(const Schema& schema) {
+  if (schema.frequency < 0)
+    return std::max<std::int64_t>(1, 12 / -schema.frequency);  // calendar months
+  switch (schema.time_unit) {
+    case TimeUnit::kStep:
+      return 1;
+    case TimeUnit::kDay:
+      return season_of_seconds(schema.frequency * kDay);
+    case TimeUnit::kSecond:
+      return season_of_seconds(schema.frequency);
+    case TimeUnit::kMillisecond:
+      return season_of_seconds(schema.frequency / 1'000);
+    case TimeUnit::kMicrosecond:
+      return season_of_seconds(schema.frequency / 1'000'000);
+    case TimeUnit::kNanosecond:
+      return season_of_seconds(schema.frequency / 1'000'000'000);
+  }
+  return 1;
+}
+
+at::Tensor predict(TemporalFusionTransformer& model, const Dataset& dataset,
+                   const std::vector<Window>& windows, std::int64_t batch_size,
+                   const std::string& device) {
+  std::vector<torch::Tensor> forecasts;
+  for_each_forecast(model, dataset, windows, batch_size, torch::Device(device),
+                    [&](const Batch&, const torch::Tensor& forecast, std::span<const Window>) {
+                      forecasts.push_back(forecast.to(torch::kFloat));
+                    });
+  const auto& options = model->options();
+  const auto quantiles = static_cast<std::int64_t>(options.quantiles.size());
+  return forecasts.empty() ? torch::empty({0, options.horizon, quantiles}) : torch::cat(forecasts);
+}
+
+std::vector<Score> evaluate(TemporalFusionTransformer& model, const Dataset& dataset,
+                            const std::vector<Window>& windows, std::int64_t batch_size,
+                            const std::string& device) {
+  const auto& quantiles = model->options().quantiles;
+  const auto season = season_length(dataset.schema());
+  struct Entry {
+    std::string name;
+    std::unique_ptr<detail::NaiveForecaster> naive;
+    QuantileRisk risk;
+  };
+  std::vector<Entry> entries;
+  entries.push_back({"model", nullptr, QuantileRisk(quantiles)});
+  if (season > 1) {
+    entries.push_back(
+        {"seasonal naive (" + std::to_string(season) + ")",
+         std::make_unique<detail::NaiveForecaster>(dataset, season, season, quantiles),
+         QuantileRisk(quantiles)});
+  }
+  entries.push_back({"last value",
+                     std::make_unique<detail::NaiveForecaster>(dataset, 1, season, quantiles),
+                     QuantileRisk(quantiles)});
+
+  for_each_forecast(
+      model, dataset, windows, batch_size, torch::Device(device),
+      [&](const Batch& batch, const torch::Tensor& forecast, std::span<const Window> part) {
+        const auto actual = to_raw(batch.target, batch);
+        for (auto& entry : entries) {
+          entry.risk.add(entry.naive ? entry.naive->forecast(part) : forecast, actual);
+        }
+      });
+
+  std::vector<Score> scores;
+  for (const auto& entry : entries) {
+    scores.push_back({entry.name, quantiles, entry.risk.risk(), entry.risk.coverage()});
+  }
+  return scores;
+}
+
+}  // namespace reprise

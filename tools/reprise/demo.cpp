@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands.h"
+#include "csv_to_parquet.h"
+#include "json_text.h"
+#include "reprise/errors.h"
+#include "table.h"
+#include "text.h"
+#include "training.h"
+
+#include <array>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+namespace reprise {
+namespace {
+
+constexpr const char* kDataName = "ETTh1.csv";
+
+// The 24-hour protocol of data/README.md, and settings that train in about two minutes on two
+// cores.
+Settings demo_recipe(const Settings& given) {
+  Settings recipe = given;
+  DataOptions& data = recipe.data;
+  data.time = "date";
+  data.target = {"HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT"};
+  data.infer = false;
+  data.calendar = {"hour", "weekday"};
+  data.normalize = Normalization::kWindow;
+  data.encoder_length = 168;
+  data.horizon = 24;
+  data.train_until = "2017-06-26 00:00:00";
+  data.valid_until = "2017-10-24 00:00:00";
+  data.test_until = "2018-02-21 00:00:00";
+  recipe.model.hidden_size = 16;
+  recipe.model.attention_heads = 4;
+  recipe.model.dropout = 0.1;
+  recipe.train.epochs = 1;
+  recipe.train.batch_size = 64;
+  recipe.train.lr = 3e-3;
+  recipe.train.validate_every = 100;
+  return recipe;
+}
+
+struct ReferenceScore {
+  const char* name;
+  std::array<double, 3> q_risk;  // at P10, P50, P90
+};
+
+// Measured on the same file, windows and units; see data/README.md.
+constexpr std::array<ReferenceScore, 4> kReferences = {{
+    {"seasonal naive (24)", {0.1605, 0.2945, 0.1608}},
+    {"last value", {0.1735, 0.4482, 0.1431}},
+    {"pytorch-forecasting TFT, as in its tutorial", {0.343, 0.469, 0.200}},
+    {"pytorch-forecasting TFT, scaled per window", {0.134, 0.302, 0.128}},
+}};
+
+std::string reference_table() {
+  Table table({"reference on the same windows", "q-risk P10", "q-risk P50", "q-risk P90"});
+  for (const ReferenceScore& reference : kReferences) {
+    std::vector<std::string> row = {reference.name};
+    for (const double risk : reference.q_risk) {
+      row.push_back(format_fixed(risk, 4));
+    }
+    table.add_row(std::move(row));
+  }
+  return table.text();
+}
+
+nlohmann::ordered_json reference_json() {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const ReferenceScore& reference : kReferences) {
+    list.push_back(
+        {{"name", reference.name}, {"quantiles", {0.1, 0.5, 0.9}}, {"q_risk", reference.q_risk}});
+  }
+  return list;
+}
+
+// The installed copy: beside a program that was moved, or where it was installed; else the source
+// tree's.
+std::string find_demo_data() {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::array candidates = {
+      program.parent_path().parent_path() / "share" / "reprise" / kDataName,
+      std::filesystem::path(REPRISE_INSTALLED_DATA_DIR) / kDataName,
+      std::filesystem::path(REPRISE_SOURCE_DATA_DIR) / kDataName};
+  std::vector<std::string> tried;
+  for (const std::filesystem::path& candidate : candidates) {
+    if (std::filesystem::exists(candidate, error)) {
+      return candidate.string();
+    }
+    tried.push_back(candidate.string());
+  }
+  throw DataError(std::string(kDataName) + ": not found in " + join(tried) +
+                  "; name it with --data FILE");
+}
+
+int run_demo(Settings& given, Terminal& terminal) {
+  Settings settings = demo_recipe(given);
+  settle(settings);
+  const std::string csv = given.demo_data.empty() ? find_demo_data() : given.demo_data;
+  check_table_file(csv);
+  const std::filesystem::path run = choose_run_folder(given.out, "demo");
+  check_run_folder(run);
+  TrainingOutcome outcome;
+  try {
+    std::filesystem::create_directories(run);
+    settings.parquet_file = (run / kDataName).replace_extension(".parquet").string();
+    convert_csv_to_parquet(csv, settings.parquet_file);
+    terminal.note("converted " + csv + " to " + settings.parquet_file);
+    outcome = run_training(settings, run, terminal);
+  } catch (...) {
+    // The folder was absent or empty before; without its settings nothing in it is of use.
+    if (!std::filesystem::exists(run / "config.toml")) {
+      std::error_code ignored;
+      std::filesystem::remove_all(run, ignored);
+    }
+    throw;
+  }
+  const int exit_code = print_training(outcome, terminal);
+  if (!outcome.summary.scores.empty()) {
+    terminal.result("\n" + reference_table());
+  }
+  nlohmann::ordered_json document = training_json(outcome);
+  document["reference"] = reference_json();
+  terminal.json(json_text(document));
+  return exit_code;
+}
+
+}  // namespace
+
+Command demo_command(Settings& settings) {
+  std::vector<Field> fields = {
+      {"data", "FILE", "ETTh1.csv; default: the copy that comes with the program",
+       &settings.demo_data},
+      {"out", "RUN", "run folder to write; default: runs/demo-<date-time>", &settings.out},
+      {"max_steps", "N", "training steps at most; 0: as many as the recipe has",
+       &settings.train.max_steps}};
+  return {
+      .name = "demo",
+      .summary = "Train and score on the data that come with the program, beside naive forecasts",
+      .example = "reprise demo --out runs/demo",
+      .fields = with_common(std::move(fields), settings),
+      .positionals = {},
+      .run = run_demo};
+}
+
+}  // namespace reprise

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fields.h"
+
+#include "reprise/errors.h"
+#include "text.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <type_traits>
+
+namespace reprise {
+namespace {
+
+const std::map<std::string, Normalization> kNormalizations = {{"series", Normalization::kSeries},
+                                                              {"window", Normalization::kWindow},
+                                                              {"global", Normalization::kGlobal},
+                                                              {"none", Normalization::kNone}};
+const std::map<std::string, Checkpointing> kCheckpointings = {
+    {"off", Checkpointing::kOff}, {"aggressive", Checkpointing::kAggressive}};
+
+template <typename T>
+constexpr bool kIsList = false;
+template <typename T>
+constexpr bool kIsList<std::vector<T>> = true;
+
+template <typename T>
+const char* kind_of() {
+  if constexpr (std::is_same_v<T, double>) {
+    return "a number";
+  } else {
+    return std::is_unsigned_v<T> ? "a whole number of at least 0" : "a whole number";
+  }
+}
+
+// The numbers are parsed here rather than by CLI11, so that flags and TOML refuse the same texts in
+// the same words.
+template <typename T>
+void parse(const std::string& text, const std::string& label, T& value) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    value = text;
+  } else if constexpr (std::is_same_v<T, bool>) {
+    if (text != "true" && text != "false") {
+      throw OptionError(label, label + ": '" + text + "' is not true or false");
+    }
+    value = text == "true";
+  } else if constexpr (std::is_same_v<T, Normalization>) {
+    value = kNormalizations.at(text);
+  } else if constexpr (std::is_same_v<T, Checkpointing>) {
+    value = kCheckpointings.at(text);
+  } else {
+    const char* end = text.data() + text.size();
+    const auto read = std::from_chars(text.data(), end, value);
+    if (read.ec != std::errc{} || read.ptr != end || text.empty()) {
+      throw OptionError(label, label + ": '" + text + "' is not " + kind_of<T>());
+    }
+  }
+}
+
+template <typename T>
+std::string value_text(const T& value, bool is_quoted) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    return is_quoted ? toml_string(value) : value;
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return value ? "true" : "false";
+  } else if constexpr (std::is_same_v<T, Normalization> || std::is_same_v<T, Checkpointing>) {
+    return value_text(to_string(value), is_quoted);
+  } else if constexpr (std::is_same_v<T, double>) {
+    return format_exact(value);
+  } else {
+    return std::to_string(value);
+  }
+}
+
+void check_choice(const Field& field, const std::string& text, const std::string& label) {
+  if (std::find(field.later.begin(), field.later.end(), text) != field.later.end()) {
+    throw OptionError(field.name, label + ": '" + text + "' is not in this version");
+  }
+  if (!field.choices.empty() &&
+      std::find(field.choices.begin(), field.choices.end(), text) == field.choices.end()) {
+    throw OptionError(field.name,
+                      label + ": '" + text + "' is unknown; known: " + join(field.choices));
+  }
+}
+
+template <typename T>
+std::string name_in(const std::map<std::string, T>& names, T value) {
+  return std::find_if(names.begin(), names.end(),
+                      [&](const auto& entry) { return entry.second == value; })
+      ->first;
+}
+
+}  // namespace
+
+std::string to_string(Normalization normalization) {
+  return name_in(kNormalizations, normalization);
+}
+std::string to_string(Checkpointing checkpointing) {
+  return name_in(kCheckpointings, checkpointing);
+}
+
+std::string toml_string(const std::string& text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      quoted += std::string("\\") + c;
+    } else if (code < 0x20 || code == 0x7F) {
+      constexpr char kHex[] = "0123456789ABCDEF";
+      quoted += std::string("\\u00") + kHex[code / 16] + kHex[code % 16];
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "\"";
+}
+
+std::string flag_name(const std::string& field_name) {
+  std::string flag = "--" + field_name;
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return flag;
+}
+
+std::string flag_of_option(const std::string& option_field) {
+  static const std::map<std::string, std::string> kFlags = {{"encoder_length", "encoder"},
+                                                            {"hidden_size", "hidden"},
+                                                            {"attention_heads", "heads"},
+                                                            {"static_columns", "static"}};
+  const auto found = kFlags.find(option_field);
+  return flag_name(found == kFlags.end() ? option_field : found->second);
+}
+
+void set_field(const Field& field, const std::vector<std::string>& texts,
+               const std::string& label) {
+  for (const std::string& text : texts) {
+    check_choice(field, text, label);
+  }
+  std::visit(
+      [&](auto* value) {
+        using T = std::remove_pointer_t<decltype(value)>;
+        if constexpr (kIsList<T>) {
+          T items;
+          for (const std::string& text : texts) {
+            parse(text, label, items.emplace_back());
+          }
+          *value = std::move(items);
+        } else if (texts.size() != 1) {
+          throw OptionError(field.name, label + ": takes one value, got " +
+                                            std::to_string(texts.size()) + ": " + join(texts));
+        } else {
+          parse(texts.front(), label, *value);
+        }
+      },
+      field.value);
+}
+
+std::string toml_value(const Field& field) {
+  return std::visit(
+      [](const auto* value) -> std::string {
+        using T = std::remove_const_t<std::remove_pointer_t<decltype(value)>>;
+        if constexpr (kIsList<T>) {
+          std::vector<std::string> items;
+          for (const auto& item : *value) {
+            items.push_back(value_text(item, true));
+          }
+          return items.empty() ? "" : "[" + join(items) + "]";
+        } else if constexpr (std::is_same_v<T, std::string>) {
+          return value->empty() ? "" : value_text(*value, true);
+        } else {
+          return value_text(*value, true);
+        }
+      },
+      field.value);
+}
+
+std::string default_text(const Field& field) {
+  return std::visit(
+      [](const auto* value) -> std::string {
+        using T = std::remove_const_t<std::remove_pointer_t<decltype(value)>>;
+        if constexpr (kIsList<T>) {
+          std::vector<std::string> items;
+          for (const auto& item : *value) {
+            items.push_back(value_text(item, false));
+          }
+          return items.empty() ? "" : join(items, ",");
+        } else {
+          return value_text(*value, false);
+        }
+      },
+      field.value);
+}
+
+}  // namespace reprise

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "settings.h"
+
+#include "reprise/errors.h"
+
+#include <torch/cuda.h>
+
+#include <cctype>
+
+namespace reprise {
+
+void settle(Settings& settings) {
+  settings.model.encoder_length = settings.data.encoder_length;
+  settings.model.horizon = settings.data.horizon;
+  if (settings.use_gradient_checkpointing) {
+    settings.model.checkpointing = Checkpointing::kAggressive;
+  }
+  settings.data.validate();
+  settings.model.validate();
+  settings.train.validate();
+}
+
+void check_device(const std::string& device) {
+  if (device == "cpu") {
+    return;
+  }
+  const std::string number = device.rfind("cuda:", 0) == 0 ? device.substr(5) : "0";
+  const bool is_index = !number.empty() && number.size() <= 3 &&
+                        number.find_first_not_of("0123456789") == std::string::npos;
+  if ((device != "cuda" && device.rfind("cuda:", 0) != 0) || !is_index) {
+    throw OptionError("device", "--device: '" + device + "' is unknown; known: cpu, cuda, cuda:N");
+  }
+  const auto count = static_cast<std::int64_t>(torch::cuda::device_count());
+  if (std::stoll(number) >= count) {
+    throw OptionError("device", "--device: " + device + " is not here: LibTorch sees " +
+                                    std::to_string(count) + " CUDA devices; use --device cpu");
+  }
+}
+
+}  // namespace reprise

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training.h"
+
+#include "command.h"
+#include "config.h"
+#include "interrupt.h"
+#include "json_text.h"
+#include "reprise/errors.h"
+#include "reprise/run_folder.h"
+#include "scores.h"
+#include "store/atomic_file.h"
+#include "text.h"
+
+#include <ATen/Parallel.h>
+#include <torch/utils.h>
+
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+namespace reprise {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// What `reprise train --config` needs to do the same again; the run folder itself is not part of
+// it.
+std::string resolved_config(Settings settings) {
+  settings.parquet_file =
+      std::filesystem::absolute(settings.parquet_file).lexically_normal().string();
+  settings.threads = at::get_num_threads();
+  return "# The settings of this run, nothing left to infer: reprise train --config config.toml "
+         "does it again.\n" +
+         config_text(with_common(run_fields(settings), settings));
+}
+
+// Hears the trainer after every step: metrics, progress, interrupt.
+class StepListener {
+ public:
+  StepListener(MetricsFile& metrics, Terminal& terminal) : metrics_(metrics), progress_(terminal) {}
+
+  bool operator()(const StepReport& report) {
+    last_step_ = report.step;
+    metrics_.write(report);
+    const bool is_evaluation = !std::isnan(report.valid_loss);
+    if (is_evaluation) {
+      valid_loss_ = report.valid_loss;
+      is_best_ = report.is_best;
+    }
+    progress_.update({.step = report.step,
+                      .total_steps = report.total_steps,
+                      .epoch = report.epoch,
+                      .train_loss = report.train_loss,
+                      .valid_loss = valid_loss_,
+                      .is_best = is_best_,
+                      .windows_per_s = report.windows_per_s,
+                      .elapsed_s = report.elapsed_s,
+                      .peak_bytes = peak_resident_bytes()},
+                     is_evaluation);
+    return !interrupt_.requested();
+  }
+
+  std::int64_t last_step() const { return last_step_; }
+
+ private:
+  MetricsFile& metrics_;
+  Progress progress_;
+  InterruptScope interrupt_;
+  std::int64_t last_step_ = 0;
+  double valid_loss_ = std::numeric_limits<double>::quiet_NaN();
+  bool is_best_ = false;
+};
+
+std::string result_text(const RunSummary& summary) {
+  const TrainResult& result = summary.result;
+  const auto steps = static_cast<double>(result.steps);
+  const double per_s = result.train_s > 0 ? 1.0 / result.train_s : 0.0;
+  return "Trained " + format_count(result.steps) + " steps in " + format_duration(result.train_s) +
+         " (" + summary.stop_reason + "; best at step " + format_count(result.best_step) +
+         ", valid loss " + format_fixed(result.best_valid_loss, 4) +
+         "): " + format_fixed(steps * per_s, 2) + " steps/s, " +
+         format_fixed(static_cast<double>(result.windows) * per_s, 0) + " samples/s, loader " +
+         format_fixed(result.loader_wait_s * per_s * 100.0, 1) + " % of the time, peak " +
+         format_mib(summary.peak_bytes) + "\n";
+}
+
+// The steps of `run_training`, and what they hand on.
+class TrainingJob {
+ public:
+  TrainingJob(Settings settings, const std::filesystem::path& run, Terminal& terminal)
+      : settings_(std::move(settings)), terminal_(terminal), dataset_(read_table(settings_)) {
+    settings_.data = dataset_.schema().options;
+    dataset_.describe(settings_.model);
+    torch::manual_seed(settings_.train.seed);
+    trained_ = {TemporalFusionTransformer(settings_.model), dataset_.schema()};
+    outcome_.run = run;
+    RunSummary& summary = outcome_.summary;
+    summary.overview = describe(settings_.parquet_file, dataset_, settings_.model);
+    summary.overview.parameters = parameter_count(trained_.model);
+    summary.options = settings_.train;
+    summary.precision = settings_.precision;
+    summary.threads = at::get_num_threads();
+    check_windows(summary.overview);
+    terminal_.result(overview_text(summary.overview) + "\n");
+    if (summary.overview.windows.valid == 0) {
+      terminal_.warning("no validation window: the last weights are kept, not the best");
+    }
+  }
+
+  void train_and_save() {
+    std::filesystem::create_directories(outcome_.run);
+    write_file_atomically(outcome_.run / "config.toml", resolved_config(settings_));
+    MetricsFile metrics(outcome_.run);
+    StepListener listener(metrics, terminal_);
+    try {
+      outcome_.summary.result =
+          train(trained_.model, dataset_, settings_.train, std::ref(listener));
+    } catch (const std::exception& error) {
+      save_failed(listener.last_step(), error.what());
+      throw;
+    }
+    save_trained_model(outcome_.run, trained_);
+  }
+
+  void score_and_finish() {
+    RunSummary& summary = outcome_.summary;
+    if (outcome_.is_interrupted()) {
+      finish("interrupted", "interrupted");
+      return;
+    }
+    const std::vector<Window> windows = dataset_.windows(Split::kTest, settings_.data.horizon);
+    if (windows.empty()) {
+      terminal_.warning("no test window: nothing is scored");
+    } else {
+      summary.scores = evaluate(trained_.model, dataset_, windows, settings_.train.batch_size,
+                                settings_.train.device);
+    }
+    finish("finished", to_string(summary.result.reason));
+  }
+
+  const TrainingOutcome& outcome() const { return outcome_; }
+
+ private:
+  static Dataset read_table(const Settings& settings) {
+    check_table_file(settings.parquet_file);
+    return Dataset::fit(settings.parquet_file, settings.data);
+  }
+
+  void save_failed(std::int64_t last_step, const std::string& reason) {
+    outcome_.summary.result.steps = last_step;
+    outcome_.summary.result.reason = StopReason::kInterrupted;
+    save_trained_model(outcome_.run, trained_);
+    finish("interrupted", reason);
+    terminal_.note("the best weights so far are saved in " + outcome_.run.string());
+  }
+
+  void finish(const std::string& status, const std::string& reason) {
+    RunSummary& summary = outcome_.summary;
+    summary.status = status;
+    summary.stop_reason = reason;
+    summary.total_s = seconds_since(start_);
+    summary.peak_bytes = peak_resident_bytes();
+    write_summary(outcome_.run, summary);
+  }
+
+  const Clock::time_point start_ = Clock::now();
+  Settings settings_;
+  Terminal& terminal_;
+  Dataset dataset_;
+  TrainedModel trained_;
+  TrainingOutcome outcome_;
+};
+
+}  // namespace
+
+std::int64_t parameter_count(const TemporalFusionTransformer& model) {
+  std::int64_t count = 0;
+  for (const torch::Tensor& parameter : model->parameters()) {
+    count += parameter.numel();
+  }
+  return count;
+}
+
+void check_windows(const Overview& overview) {
+  if (overview.windows.train == 0) {
+    throw DataError(overview.file + ": no training window: encoder " +
+                    std::to_string(overview.model.encoder_length) + " and horizon " +
+                    std::to_string(overview.model.horizon) +
+                    " need longer series; use a smaller --encoder or --horizon, or another split");
+  }
+}
+
+void check_table_file(const std::string& file) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(file, error);
+  if (!std::filesystem::exists(status)) {
+    throw DataError(file + ": there is no such file; --parquet-file takes a Parquet or CSV file");
+  }
+  if (!std::filesystem::is_regular_file(status)) {
+    throw DataError(file + ": is not a file; --parquet-file takes a Parquet or CSV file");
+  }
+}
+
+TrainingOutcome run_training(Settings settings, const std::filesystem::path& run,
+                             Terminal& terminal) {
+  TrainingJob job(std::move(settings), run, terminal);
+  job.train_and_save();
+  job.score_and_finish();
+  return job.outcome();
+}
+
+int print_training(const TrainingOutcome& outcome, Terminal& terminal) {
+  const RunSummary& summary = outcome.summary;
+  std::string text = result_text(summary);
+  if (!summary.scores.empty()) {
+    const std::int64_t horizon = summary.overview.model.horizon;
+    text += "\nTest: " + format_count(summary.overview.windows.test) + " windows, every " +
+            std::to_string(horizon) + " samples\n" + score_table(summary.scores);
+  }
+  terminal.result(text);
+  if (const std::string warning = baseline_warning(summary.scores); !warning.empty()) {
+    terminal.warning(warning);
+  }
+  if (outcome.is_interrupted()) {
+    terminal.note("interrupted after step " + std::to_string(summary.result.steps) +
+                  ": the best weights are saved, the test was left out");
+  }
+  terminal.result("Run folder: " + outcome.run.string() + "\n");
+  return outcome.is_interrupted() ? kExitInterrupted : kExitDone;
+}
+
+nlohmann::ordered_json training_json(const TrainingOutcome& outcome) {
+  nlohmann::ordered_json document = {{"run", outcome.run.string()}};
+  document.update(summary_json(outcome.summary));
+  return document;
+}
+
+int run_train(Settings& settings, Terminal& terminal) {
+  settle(settings);
+  const std::filesystem::path run = choose_run_folder(settings.out, settings.parquet_file);
+  check_run_folder(run);
+  const TrainingOutcome outcome = run_training(settings, run, terminal);
+  const int exit_code = print_training(outcome, terminal);
+  terminal.json(json_text(training_json(outcome)));
+  return exit_code;
+}
+
+}  // namespace reprise
