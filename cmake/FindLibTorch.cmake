@@ -73,6 +73,7 @@ if(NOT _reason)
   find_path(LibTorch_INCLUDE_DIR torch/csrc/autograd/custom_function.h
     PATHS ${_roots} PATH_SUFFIXES include NO_DEFAULT_PATH NO_CACHE)
   if(LibTorch_INCLUDE_DIR)
+    string(REGEX REPLACE "/$" "" LibTorch_INCLUDE_DIR "${LibTorch_INCLUDE_DIR}")
     _libtorch_check_version("${LibTorch_INCLUDE_DIR}")
     get_filename_component(LibTorch_ROOT_DIR "${LibTorch_INCLUDE_DIR}" DIRECTORY)
     foreach(lib torch_cpu c10 torch_cuda c10_cuda)

@@ -1,8 +1,9 @@
 # How this project's targets are built: warnings, precompiled header, ccache, linker.
 find_program(REPRISE_CCACHE ccache)
 if(REPRISE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Without this sloppiness ccache refuses every file that uses a precompiled header.
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;${REPRISE_CCACHE}")
+  # Without this sloppiness ccache refuses every file that uses a precompiled header. With the base folder two checkouts
+  # share what they compile.
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;CCACHE_BASEDIR=${PROJECT_SOURCE_DIR};CCACHE_NOHASHDIR=1;${REPRISE_CCACHE}")
 endif()
 
 include(CheckLinkerFlag)

@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <atomic>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -205,6 +206,48 @@ TEST_F(CheckpointTest, CanBeRetriedAfterAnException) {
   EXPECT_TRUE(torch::equal(torch::rand({1}), next));
   y.sum().backward();
   EXPECT_TRUE(x.grad().defined());
+}
+
+TEST_F(CheckpointTest, StopsAFunctionWhoseDestructorsRunOperators) {
+  struct Cleanup {
+    Tensor counter;
+    ~Cleanup() {
+      counter.add_(1);
+      (counter.detach().requires_grad_().exp().sin().cos() * 2).tanh();  // saves tensors too
+    }
+  };
+  const auto counter = torch::zeros({1});
+  const auto function = [&](const Tensor& t) {
+    const Cleanup cleanup{counter};
+    return t.exp().sum();  // the recomputation is stopped here, by exp
+  };
+  expect_same(function, input_);
+  EXPECT_EQ(counter.item<float>(), 3.0F);  // plain, forward and recomputation
+}
+
+TEST_F(CheckpointTest, RecomputesWhatASparseTensorIsSavedFor) {
+  const auto sparse = torch::eye(4).to_sparse();
+  expect_same([&](const Tensor& t) { return torch::mm(sparse, t).exp(); }, input_);
+}
+
+TEST_F(CheckpointTest, DoesNotUseWhatAFailedOperatorLeftUnfilled) {
+  // A function whose second run fails after it has recomputed exp; the third is whole.
+  int runs = 0;
+  auto x = input_.clone().requires_grad_();
+  auto y = checkpoint(
+      [&](const Tensor& t) {
+        auto a = t.exp();
+        if (++runs == 2) {
+          // As a kernel would that stops half way through the tensor that it has saved.
+          std::memset(a.mutable_data_ptr(), 0, a.nbytes());
+          throw std::runtime_error("out of luck");
+        }
+        return a.sin();
+      },
+      x);
+  EXPECT_THAT(testing::error_of([&] { y.sum().backward({}, true); }), HasSubstr("out of luck"));
+  y.sum().backward();
+  EXPECT_TRUE(torch::allclose(x.grad(), x.exp() * x.exp().cos()));
 }
 
 TEST_F(CheckpointTest, ReleasesTheFunctionAfterBackwardAndWithoutBackward) {

@@ -4,6 +4,7 @@
 #include "command.h"
 #include "commands.h"
 #include "config.h"
+#include "interrupt.h"
 #include "reprise/errors.h"
 #include "reprise/version.h"
 #include "scores.h"
@@ -16,6 +17,8 @@
 #include <nlohmann/json.hpp>
 
 #include <cmath>
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -181,9 +184,9 @@ TEST(Progress, SaysOneLinePerEvaluationWhereThereIsNoTerminal) {
                    .peak_bytes = 1 << 20},
                   true);
   // 10 s for 5 of 10 steps leaves 10 s.
-  EXPECT_EQ(messages.str(),
-            "step 5/10  epoch 1  train loss 0.5000  valid loss 0.2500 (best)  1000 windows/s  peak "
-            "1.0 MiB  ETA 10 s\n");
+  EXPECT_EQ(
+      messages.str(),
+      "step 5/10  ETA 10 s  loss 0.5000  valid 0.2500 (best)  1000 windows/s  peak 1.0 MiB\n");
 }
 
 TEST(Progress, WaitsTwoSecondsAndIsThrottledOnATerminal) {
@@ -380,6 +383,49 @@ TEST(Settle, MakesTheLengthsAgreeAndTheAliasHold) {
   EXPECT_EQ(settings.model.encoder_length, 30);
   EXPECT_EQ(settings.model.horizon, 5);
   EXPECT_EQ(settings.model.checkpointing, Checkpointing::kAggressive);
+}
+
+TEST(Settle, RefusesASeedThatTomlCannotHold) {
+  Settings settings;
+  settings.train.seed = 1ULL << 63;
+  EXPECT_THAT(message_of([&] { settle(settings); }), HasSubstr("--seed: must be below 2^63"));
+}
+
+TEST(SetField, RefusesNumbersThatAreNotFinite) {
+  double value = 1.0;
+  const Field field = {"lr", "F", "", &value};
+  for (const char* text : {"nan", "inf", "1e999", "", "1.0x", " 1"}) {
+    EXPECT_THAT(message_of([&] { set_field(field, {text}, "--lr"); }), HasSubstr("is not a number"))
+        << text;
+  }
+  EXPECT_EQ(value, 1.0);
+}
+
+TEST(InterruptScope, NotesTheFirstSignalAndLeavesAtTheSecond) {
+  EXPECT_EXIT(
+      {
+        exit_on_interrupt();
+        const InterruptScope interrupt;
+        std::raise(SIGINT);
+        if (!interrupt.requested()) {
+          std::_Exit(1);
+        }
+        std::raise(SIGTERM);
+        std::_Exit(2);
+      },
+      ::testing::ExitedWithCode(kExitInterrupted), "once more to leave at once\n\ninterrupted");
+}
+
+TEST(InterruptScope, LeavesAtTheFirstSignalOnceItIsOver) {
+  EXPECT_EXIT(
+      {
+        exit_on_interrupt();
+        {
+          const InterruptScope interrupt;
+        }
+        std::raise(SIGINT);
+      },
+      ::testing::ExitedWithCode(kExitInterrupted), "interrupted");
 }
 
 TEST(CheckDevice, KnowsCpuAndCuda) {

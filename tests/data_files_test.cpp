@@ -269,9 +269,7 @@ TEST(ReadTimes, ParsesTextInTheCoarsestUnit) {
   EXPECT_EQ(parse({"2020-01-01 00:00:00.5"}).unit, TimeUnit::kMicrosecond);
   EXPECT_EQ(parse({"1970-01-01T02:00+02:00"}).zone, "UTC");
   EXPECT_THAT(parse({"1970-01-01T02:00+02:00"}).values, ElementsAre(0));
-  EXPECT_THAT(error_of<DataError>([&] {
-                parse({"2020-01-01", "soon"});
-              }),
+  EXPECT_THAT(error_of<DataError>([&] { parse({"2020-01-01", "soon"}); }),
               HasSubstr("first 'soon'"));
 }
 

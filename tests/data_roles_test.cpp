@@ -21,18 +21,9 @@ using testing::write_parquet;
 
 TEST(InferRoles, FollowsTheValues) {
   Panel panel{.series = 3,
-              .values = {{"size",
-                          [](int s, int) {
-                            return s * s;
-                          }},
-                         {"weather",
-                          [](int s, int t) {
-                            return std::cos(s + t);
-                          }},
-                         {"version",
-                          [](int, int) {
-                            return 4.0;
-                          }},
+              .values = {{"size", [](int s, int) { return s * s; }},
+                         {"weather", [](int s, int t) { return std::cos(s + t); }},
+                         {"version", [](int, int) { return 4.0; }},
                          {"y", wave}}};
   const auto dataset = Dataset::fit(panel.write("values.parquet"), short_windows());
   const auto& options = dataset.schema().options;
@@ -62,11 +53,10 @@ TEST(InferRoles, TakesColumnsWithAFutureAsKnown) {
 }
 
 TEST(InferRoles, FollowsPrefixes) {
-  Panel panel{
-      .values = {
-          {"target", wave}, {"observed_a", wave}, {"known_b", wave}, {"static_c", [](int, int) {
-                                                                        return 1.0;
-                                                                      }}}};
+  Panel panel{.values = {{"target", wave},
+                         {"observed_a", wave},
+                         {"known_b", wave},
+                         {"static_c", [](int, int) { return 1.0; }}}};
   const auto dataset = Dataset::fit(panel.write("prefixes.parquet"), short_windows());
   EXPECT_THAT(dataset.static_names(), ElementsAre("static_c"));
   EXPECT_THAT(dataset.historical_names(), ElementsAre("target", "observed_a", "known_b"));
@@ -77,9 +67,7 @@ TEST(InferRoles, MakesTheIdAStaticCategoryOnlyWhereNothingElseIsStatic) {
   const Panel without{.values = {{"y", wave}}};
   EXPECT_THAT(Dataset::fit(without.write("w.parquet"), short_windows()).static_names(),
               ElementsAre("id"));
-  const Panel with{.values = {{"y", wave}, {"size", [](int s, int) {
-                                              return s;
-                                            }}}};
+  const Panel with{.values = {{"y", wave}, {"size", [](int s, int) { return s; }}}};
   EXPECT_THAT(Dataset::fit(with.write("w.parquet"), short_windows()).static_names(),
               ElementsAre("size"));
   auto options = short_windows();
@@ -196,9 +184,7 @@ TEST(Roles, MakeAnIntegerTargetReal) {
 }
 
 TEST(Roles, MakeNumbersCategoriesWhereNamed) {
-  const Panel panel{.values = {{"y", wave}, {"day", [](int, int t) {
-                                               return t % 7;
-                                             }}}};
+  const Panel panel{.values = {{"y", wave}, {"day", [](int, int t) { return t % 7; }}}};
   auto options = short_windows();
   options.known = {"day"};
   options.categorical = {"day"};
@@ -291,10 +277,7 @@ TEST(Roles, AllowAnyNumberOfVariablesOfEachKind) {
 
 TEST(SeveralTargets, BecomeSeriesOfTheirOwn) {
   const Panel panel{.values = {{"load", wave},
-                               {"heat",
-                                [](int s, int t) {
-                                  return 1000.0 + 50.0 * wave(s, t);
-                                }},
+                               {"heat", [](int s, int t) { return 1000.0 + 50.0 * wave(s, t); }},
                                {"wind", wave}}};
   auto options = short_windows();
   options.target = {"load", "heat"};

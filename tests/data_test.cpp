@@ -201,7 +201,7 @@ TEST(Values, ThatAreMissingInTheTargetAreNamed) {
 }
 
 TEST(Values, ThatAreNotFiniteInFeaturesAreNamed) {
-  for (const double bad : {std::nan(""), INFINITY, 1e300}) {
+  for (const double bad : std::vector<double>{std::nan(""), HUGE_VAL, 1e300}) {
     const Panel panel{.values = {{"y", wave}, {"observed_x", [=](int s, int t) {
                                                  return s == 1 && t == 5 ? bad : wave(s, t);
                                                }}}};
@@ -211,9 +211,7 @@ TEST(Values, ThatAreNotFiniteInFeaturesAreNamed) {
 }
 
 TEST(Values, OfTheTargetMustFitFloat32) {
-  const Panel panel{.values = {{"y", [](int s, int t) {
-                                  return t == 9 ? 1e39 : wave(s, t);
-                                }}}};
+  const Panel panel{.values = {{"y", [](int s, int t) { return t == 9 ? 1e39 : wave(s, t); }}}};
   EXPECT_THAT(fit_error(panel.write("huge.parquet")), HasSubstr("beyond the range of float32"));
 }
 
@@ -232,9 +230,7 @@ TEST(Scalers, ArePopulationStatisticsOfTrainingRows) {
 }
 
 TEST(Scalers, OfSeriesOfConstantsAreOne) {
-  const Panel panel{.values = {{"y", [](int s, int t) {
-                                  return s == 0 ? 0.1 : wave(s, t);
-                                }}}};
+  const Panel panel{.values = {{"y", [](int s, int t) { return s == 0 ? 0.1 : wave(s, t); }}}};
   const auto dataset = Dataset::fit(panel.write("constant.parquet"), short_windows());
   EXPECT_EQ(dataset.schema().target.series.at("a").scale, 1.0);
   EXPECT_THAT(testing::findings_of(dataset),
@@ -243,9 +239,8 @@ TEST(Scalers, OfSeriesOfConstantsAreOne) {
 
 TEST(Scalers, AreExactFarFromZero) {
   auto options = short_windows(2, 1);
-  const Panel panel{.series = 1, .steps = 40, .values = {{"y", [](int, int t) {
-                                                            return 1e9 + t % 2;
-                                                          }}}};
+  const Panel panel{
+      .series = 1, .steps = 40, .values = {{"y", [](int, int t) { return 1e9 + t % 2; }}}};
   const auto dataset = Dataset::fit(panel.write("far.parquet"), options);
   EXPECT_DOUBLE_EQ(dataset.schema().target.series.at("a").center, 1e9 + 0.5);
   EXPECT_DOUBLE_EQ(dataset.schema().target.series.at("a").scale, 0.5);
@@ -318,9 +313,8 @@ TEST(Inputs, DoNotSeeTheHorizon) {
 TEST(WindowScalers, StayModerateOnAFlatEncoder) {
   auto options = short_windows();
   options.normalize = Normalization::kWindow;
-  const Panel panel{.series = 1, .steps = 100, .values = {{"y", [](int, int t) {
-                                                             return t == 30 ? 1.0 : 0.0;
-                                                           }}}};
+  const Panel panel{
+      .series = 1, .steps = 100, .values = {{"y", [](int, int t) { return t == 30 ? 1.0 : 0.0; }}}};
   const auto dataset = Dataset::fit(panel.write("spike.parquet"), options);
   const std::vector<Window> window = {{0, 30}};
   const auto batch = dataset.gather(window);

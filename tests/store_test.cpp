@@ -160,7 +160,7 @@ at::Tensor arbitrary_tensor() {
 
 std::string arbitrary_text() {
   static const std::vector<std::string> kPieces = {"a",  "B",    "0", ".", "\"", "\\", "/",
-                                                   "\n", "\x01", "ü", "€", "😀",  " "};
+                                                   "\n", "\x01", "ü", "€", "😀", " "};
   std::string text;
   for (const auto& piece :
        *rc::gen::container<std::vector<std::string>>(rc::gen::elementOf(kPieces)))
@@ -362,7 +362,9 @@ TEST(AtomicFile, ReplacesAFileAtCommitOnly) {
 
 TEST(AtomicFile, LeavesNothingBehindWithoutCommit) {
   const Folder folder;
-  { AtomicFile(folder / "file").write("never seen"); }
+  {
+    AtomicFile(folder / "file").write("never seen");
+  }
   EXPECT_THAT(folder.names(), IsEmpty());
 }
 
@@ -406,7 +408,7 @@ TEST(AtomicFile, KeepsPermissionsAndLinks) {
   write_file_atomically(folder / "link", "new");
   EXPECT_TRUE(fs::is_symlink(folder / "link"));
   EXPECT_EQ(read_bytes(folder / "file"), "new");
-  struct stat status {};
+  struct stat status{};
   ASSERT_EQ(::stat((folder / "file").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 07777U, 0640U);
 }

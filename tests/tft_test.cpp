@@ -17,12 +17,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using torch::Tensor;
 
-// Models this small lose more to waking threads than they gain.
-const bool kIsSingleThreaded = [] {
-  torch::set_num_threads(1);
-  return true;
-}();
-
 TftOptions small_options() {
   TftOptions options{.encoder_length = 6, .horizon = 3, .hidden_size = 8, .attention_heads = 2};
   options.static_reals = 2;
@@ -275,10 +269,14 @@ TEST(QuantileLoss, SumsOverQuantilesAndAveragesTheRest) {
 }
 
 TEST(QuantileLoss, RefusesWrongShapes) {
-  EXPECT_THAT(testing::error_of([] {
-                quantile_loss(torch::zeros({2, 3, 1}), torch::zeros({2, 3}), {0.1, 0.9});
-              }),
+  EXPECT_THAT(testing::error_of(
+                  [] { quantile_loss(torch::zeros({2, 3, 1}), torch::zeros({2, 3}), {0.1, 0.9}); }),
               HasSubstr("expected prediction [B, H, 2]"));
+  EXPECT_THAT(testing::error_of([] {
+                quantile_loss(torch::zeros({2, 3, 1}), torch::zeros({2, 3}), {0.5},
+                              torch::ones({2, 1}));
+              }),
+              HasSubstr("expected mask [2, 3]"));
 }
 
 TEST(QuantileRisk, IsARatioOfSumsOverAllBatches) {

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iomanip>
 #include <numbers>
 
 namespace reprise {
@@ -27,7 +28,6 @@ constexpr int kRows = 240;
 class TrainTest : public ::testing::Test {
  protected:
   TrainTest() {
-    torch::set_num_threads(1);
     std::filesystem::create_directories(folder_);
     write_table();
     dataset_ = std::make_unique<Dataset>(Dataset::fit(table_, data_options()));
@@ -184,16 +184,24 @@ TEST_F(TrainTest, StopsWhenTheCallerSaysSo) {
                             [](const StepReport& report) { return report.step < 3; });
   EXPECT_EQ(result.reason, StopReason::kInterrupted);
   EXPECT_EQ(result.steps, 3);
+  EXPECT_TRUE(std::isnan(result.best_valid_loss));  // the first evaluation is after step 4
 }
 
 TEST_F(TrainTest, EvaluatesAveragedWeights) {
   auto options = short_training();
+  options.max_steps = 1;
+  const auto start = make_model();
+  auto plain = make_model();
+  train(plain, *dataset_, options);
   options.average_decay = 0.9;
   auto averaged = make_model();
   train(averaged, *dataset_, options);
-  auto plain = make_model();
-  train(plain, *dataset_, short_training());
-  EXPECT_FALSE(has_same_weights(averaged, plain));
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < plain->parameters().size(); ++i) {
+    // After one step the decay is min(0.9, 1 / (1 + 10)).
+    const auto expected = torch::lerp(start->parameters()[i], plain->parameters()[i], 10.0 / 11.0);
+    EXPECT_TRUE(torch::allclose(averaged->parameters()[i], expected)) << i;
+  }
 }
 
 TEST_F(TrainTest, StopsAtALossThatIsNotFinite) {
@@ -227,6 +235,7 @@ TEST_F(TrainTest, NamesTheOptionThatIsOutOfRange) {
   EXPECT_EQ(field_of([](TrainOptions& o) { o.batch_size = 0; }), "batch_size");
   EXPECT_EQ(field_of([](TrainOptions& o) { o.schedule = "sine"; }), "schedule");
   EXPECT_EQ(field_of([](TrainOptions& o) { o.average_decay = 1; }), "average_decay");
+  EXPECT_EQ(field_of([](TrainOptions& o) { o.loader_threads = 30000; }), "loader_threads");
 }
 
 TEST_F(TrainTest, PredictsSortedQuantilesInOriginalUnits) {
@@ -236,12 +245,24 @@ TEST_F(TrainTest, PredictsSortedQuantilesInOriginalUnits) {
   const auto forecast = predict(model, *dataset_, windows, 7);
   EXPECT_THAT(forecast.sizes().vec(), ElementsAre(static_cast<std::int64_t>(windows.size()), 4, 3));
   EXPECT_TRUE((forecast.diff(1, -1) >= 0).all().item<bool>());
-  EXPECT_TRUE(torch::equal(forecast, predict(model, *dataset_, windows, 100)) ||
-              torch::allclose(forecast, predict(model, *dataset_, windows, 100)));
+  EXPECT_TRUE(torch::allclose(forecast, predict(model, *dataset_, windows, 100)));
   for (std::size_t i = 0; i < windows.size(); ++i) {
     const double level = 10 * (dataset_->series_key(windows[i])[0][1] - '0');
     EXPECT_NEAR(forecast[static_cast<std::int64_t>(i)].mean().item<double>(), level, 5.0);
   }
+}
+
+TEST_F(TrainTest, KeepsThePrecisionOfLargeTargets) {
+  // 1e9 and more in steps of a hundredth: float32 knows multiples of 64 there.
+  {
+    std::ofstream file(table_);
+    file << "id,time,y\n" << std::setprecision(15);
+    for (int t = 0; t < kRows; ++t) file << "s0," << t << "," << 1e9 + 0.01 * (t % 12) << "\n";
+  }
+  dataset_ = std::make_unique<Dataset>(Dataset::fit(table_, data_options()));
+  auto model = make_model();
+  const auto forecast = predict(model, *dataset_, dataset_->windows(Split::kTest, 4), 8);
+  EXPECT_LT((forecast - 1e9).abs().max().item<double>(), 1.0);
 }
 
 TEST_F(TrainTest, ReadsARunFolderBack) {
@@ -283,6 +304,13 @@ TEST_F(TrainTest, SaysWhatIsWrongWithARunFolder) {
   file.metadata.erase("tft_options");
   save_safetensors(folder_ / "model.safetensors", file);
   EXPECT_THAT(error(), HasSubstr("no tft_options"));
+  save_safetensors(folder_ / "model.safetensors", intact);
+  auto other = dataset_->schema();
+  other.known.categorical.push_back({"promotion", {"no", "yes"}});
+  std::ofstream(folder_ / "schema.json") << other.to_json();
+  EXPECT_THAT(error(), HasSubstr("are not of the same run"));
+  std::ofstream(folder_ / "schema.json") << "{";
+  EXPECT_THAT(error(), HasSubstr("schema.json: schema: is not JSON"));
 }
 
 TEST(Baselines, AgreeWithThePublishedFiguresOfTheEtTable) {
@@ -305,11 +333,11 @@ TEST(Baselines, AgreeWithThePublishedFiguresOfTheEtTable) {
   ASSERT_EQ(scores.size(), 3U);
   const auto expect_risk = [&](const Score& score, const char* name, std::vector<double> risk) {
     EXPECT_EQ(score.name, name);
-    for (std::size_t q = 0; q < 3; ++q)
-
+    for (std::size_t q = 0; q < 3; ++q) {
       // The median is exact to the four decimals given; the others depend a little on which
       // training windows the errors come from.
       EXPECT_NEAR(score.q_risk[q], risk[q], q == 1 ? 6e-5 : 2e-4) << name << " " << q;
+    }
   };
   // The table of data/README.md, four decimals.
   expect_risk(scores[1], "seasonal naive (24)", {0.1605, 0.2945, 0.1608});

@@ -16,14 +16,17 @@ using CheckpointFunction = std::function<std::vector<at::Tensor>(const std::vect
 /// Runs `function(inputs)` without keeping the tensors that autograd saves in it.
 ///
 /// The first saved tensor that backward asks for runs `function` once more, up to the last saved
-/// tensor ("early stop"), with the random number generators, the autocast state and the gradient
-/// mode of forward. The generators are put back afterwards, so the random stream goes on as if
-/// nothing had been recomputed. Gradients are bitwise those of a plain call where the kernels are
-/// deterministic. Nothing is kept but `inputs` and what `function` captures.
+/// tensor ("early stop"), with the default random number generators, the autocast state and the
+/// gradient mode of forward. The generators are put back afterwards, so the random stream goes on
+/// as if nothing had been recomputed. Gradients are bitwise those of a plain call where the kernels
+/// are deterministic. Nothing is kept but `inputs`, what `function` captures, and the generators'
+/// states (5 KB).
 ///
 /// Throws c10::Error in backward, naming the tensor, when the recomputation differs from forward
 /// (number, shape, type or device of the saved tensors) or when an input was changed in place in
-/// between. Regions may be nested.
+/// between. A change of a captured tensor is noticed only where autograd saves the tensor. What
+/// `function` does to buffers or other state is done twice; see `in_recompute`. It must let
+/// exceptions through. Regions may be nested.
 std::vector<at::Tensor> checkpoint(CheckpointFunction function, std::vector<at::Tensor> inputs);
 
 /// The same for one tensor in, one tensor out.

@@ -18,9 +18,10 @@ struct SegmentCost {
 /// Chooses the segments to recompute so that the kept activations fit `budget_bytes` at the least
 /// extra time.
 ///
-/// Returns the indices, ascending; empty when everything fits already. The choice is optimal.
-/// Throws `std::invalid_argument` when a cost is negative or recomputing every segment does not
-/// fit.
+/// Returns the indices, ascending; empty when everything fits already. The choice is optimal. Time
+/// and memory grow with the number of choices that no other one beats in both bytes and time: few
+/// where costs repeat, exponential in the number of segments at worst.
+/// Throws `std::invalid_argument` when a cost is negative or not finite, or the budget negative.
 std::vector<std::size_t> plan_recomputation(const std::vector<SegmentCost>& segments,
                                             std::int64_t budget_bytes);
 

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -24,6 +24,9 @@ struct TrainOptions {
   double weight_decay = 0.0;
   double average_decay =
       0.0;  ///< per step, of the averaged weights that are evaluated and kept; 0: none
+  /// Share of a window's categories that read as unknown in training, so that the model has learnt
+  /// what to do with a category it has not seen.
+  double unknown_rate = 0.01;
   std::int64_t patience = 5;        ///< evaluations without improvement before training stops
   std::int64_t max_steps = 0;       ///< 0: no limit but `epochs`
   std::int64_t validate_every = 0;  ///< steps between two evaluations; 0: once per epoch
@@ -52,18 +55,21 @@ enum class StopReason { kFinished, kEarlyStop, kInterrupted };
 struct TrainResult {
   StopReason reason = StopReason::kFinished;
   std::int64_t steps = 0;
-  double best_valid_loss = 0.0;
+  double best_valid_loss =
+      std::numeric_limits<double>::quiet_NaN();  ///< NaN while nothing was evaluated
   std::int64_t best_step = 0;
-  double train_s = 0.0;        ///< time in steps, evaluations left out
+  double train_s = 0.0;        ///< time in steps and waiting for batches, evaluations left out
   double loader_wait_s = 0.0;  ///< of which the step waited for its batch
   std::int64_t windows = 0;    ///< trained on
 };
 
 /// Trains `model` in place and leaves the weights of the best evaluation in it.
 ///
-/// `on_step` is called after every step; returning false stops cleanly, best weights kept.
-/// Throws `std::runtime_error` naming step and windows when the loss is not finite; the model then
-/// holds the best weights.
+/// `on_step` is called after every step; returning false stops cleanly, best weights kept. Without
+/// an evaluation the last weights are kept. Sets the seed of LibTorch's default generator.
+/// Throws `DataError` when no window fits into the training rows, `OptionError`, and
+/// `std::runtime_error` naming step and windows when the loss is not finite; the model then
+/// holds the weights of the best evaluation, or of the step before where there was none.
 TrainResult train(TemporalFusionTransformer& model, const Dataset& dataset,
                   const TrainOptions& options,
                   const std::function<bool(const StepReport&)>& on_step = {});
@@ -76,13 +82,14 @@ struct Score {
   std::vector<double> coverage;  ///< per quantile
 };
 
-/// Forecasts `windows` in batches: [windows, H, Q] in original units, on the CPU, quantiles sorted.
+/// Forecasts `windows` in batches: [windows, H, Q] float64 in original units, on the CPU, quantiles
+/// sorted. Moves `model` to `device`.
 at::Tensor predict(TemporalFusionTransformer& model, const Dataset& dataset,
                    const std::vector<Window>& windows, std::int64_t batch_size,
                    const std::string& device = "cpu");
 
 /// Scores `model` and both baselines (last value, seasonal naive with residual quantiles of the
-/// training rows).
+/// training rows). Moves `model` to `device`.
 std::vector<Score> evaluate(TemporalFusionTransformer& model, const Dataset& dataset,
                             const std::vector<Window>& windows, std::int64_t batch_size,
                             const std::string& device = "cpu");

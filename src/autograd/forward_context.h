@@ -12,7 +12,7 @@
 
 namespace reprise::detail {
 
-/// States of the default generators of the CPU and of every CUDA device in use.
+/// States of the default generators of the CPU and of every CUDA device.
 class RandomState {
  public:
   RandomState();  ///< takes the states as they are now

@@ -8,10 +8,13 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <ostream>
 #include <utility>
+#include <vector>
 
 namespace reprise {
 namespace {
@@ -43,6 +46,11 @@ std::int64_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : static_cast<std::int64_t>(tensor._version());
 }
 
+/// Null where a tensor has none of its own: a sparse one.
+c10::intrusive_ptr<c10::StorageImpl> storage_of(const at::Tensor& tensor) {
+  return tensor.has_storage() ? tensor.storage().getIntrusivePtr() : nullptr;
+}
+
 /// One tensor that forward saved: not its value, only how to recognise it.
 struct Slot {
   TensorMetadata metadata;
@@ -55,9 +63,7 @@ struct Slot {
   bool is_wanted = true;  // autograd still holds it
 
   explicit Slot(const at::Tensor& tensor)
-      : metadata(tensor),
-        storage(tensor.storage().getWeakStorageImpl()),
-        version(version_of(tensor)) {}
+      : metadata(tensor), storage(storage_of(tensor)), version(version_of(tensor)) {}
 };
 
 /// A region between its forward pass and the end of its backward pass. Owned by the tensors that
@@ -163,6 +169,7 @@ class Region::Recorder : public SavedTensorHandler, public detail::OperatorObser
   Recorder(Region& region, std::size_t last_wanted) : region_(region), last_wanted_(last_wanted) {}
 
   std::unique_ptr<PackedTensor> pack(const at::Tensor& tensor) override {
+    if (has_stopped_) return std::make_unique<KeptTensor>(tensor.detach());
     const std::size_t index = count_;
     TORCH_CHECK(index < region_.slots_.size(),
                 "checkpoint: the recomputation saves more tensors than forward (",
@@ -175,7 +182,8 @@ class Region::Recorder : public SavedTensorHandler, public detail::OperatorObser
   }
 
   void after_operator() override {
-    if (count_ > last_wanted_) throw EarlyStop{};
+    // Once: destructors that run operators while the function unwinds must not throw.
+    if (count_ > last_wanted_ && !std::exchange(has_stopped_, true)) throw EarlyStop{};
   }
 
   std::size_t count() const { return count_; }
@@ -184,6 +192,7 @@ class Region::Recorder : public SavedTensorHandler, public detail::OperatorObser
   Region& region_;
   std::size_t last_wanted_;
   std::size_t count_ = 0;
+  bool has_stopped_ = false;
 };
 
 void Region::record(std::size_t index, const at::Tensor& tensor) {
@@ -193,7 +202,7 @@ void Region::record(std::size_t index, const at::Tensor& tensor) {
               " in forward and is ", metadata,
               " in the recomputation; the function must do the same in both runs");
   const auto storage = slot.storage.lock();
-  const bool is_same_storage = storage && storage.get() == tensor.storage().unsafeGetStorageImpl();
+  const bool is_same_storage = storage && storage == storage_of(tensor);
   TORCH_CHECK(!is_same_storage || version_of(tensor) == slot.version, "checkpoint: saved tensor ",
               index, ", ", slot.metadata,
               ", was modified by an inplace operation after forward: it is at version ",
@@ -231,6 +240,10 @@ void Region::recompute() {
     try {
       run(inputs);
     } catch (const EarlyStop&) {
+    } catch (...) {
+      // The operator that failed may have saved a tensor that it never filled.
+      for (auto& slot : slots_) slot.recomputed.reset();
+      throw;
     }
   }
   TORCH_CHECK(recorder.count() > last_wanted(), "checkpoint: the recomputation saved ",

@@ -123,8 +123,11 @@ struct TableFile::ParquetSource final : TableFile::Source {
   std::int64_t row_count() override { return reader->parquet_reader()->metadata()->num_rows(); }
 
   void read(const std::vector<int>& fields, const Visitor& visit) override {
+    // In the order of the file, whatever order the reader would keep.
+    std::vector<int> sorted = fields;
+    std::sort(sorted.begin(), sorted.end());
     std::vector<int> leaves;
-    for (const int field : fields) {
+    for (const int field : sorted) {
       leaves.push_back(
           reader->manifest().schema_fields[static_cast<std::size_t>(field)].column_index);
     }
@@ -141,18 +144,16 @@ struct TableFile::ParquetSource final : TableFile::Source {
                                      std::to_string(first_row + rows),
                                  reader->ReadRowGroups(groups, leaves));
       if (table->num_rows() != rows) fail(file, "is damaged: a column has too few rows");
-      visit_table(*in_order(*table, fields), first_row, visit);
+      visit_table(*in_order(*table, sorted, fields), first_row, visit);
       first_row += rows;
       rows = 0;
       groups.clear();
     }
   }
 
-  /// The reader returns columns in the order of the file.
-  std::shared_ptr<arrow::Table> in_order(const arrow::Table& table,
+  /// Columns of `table`, which are `sorted`, in the order of `fields`.
+  std::shared_ptr<arrow::Table> in_order(const arrow::Table& table, const std::vector<int>& sorted,
                                          const std::vector<int>& fields) const {
-    std::vector<int> sorted = fields;
-    std::sort(sorted.begin(), sorted.end());
     std::vector<int> wanted;
     for (const int field : fields) {
       wanted.push_back(
@@ -198,7 +199,9 @@ TableFile::TableFile(const std::filesystem::path& file) : file_(file) {
     } else {
       source_ = std::make_unique<ParquetSource>(file);
     }
-    for (const auto& field : source_->schema()->fields()) {
+    // Kept by name: a temporary would be gone before the first turn of the loop.
+    const auto schema = source_->schema();
+    for (const auto& field : schema->fields()) {
       columns_.push_back({field->name(), field->type(), kind_of(*field->type())});
     }
     row_count_ = source_->row_count();

@@ -61,7 +61,7 @@ AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(resolve_target
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   } while (descriptor_ < 0 && (errno == EEXIST || errno == EINTR));
   if (descriptor_ < 0) fail("create a temporary file beside it");
-  struct stat existing {};
+  struct stat existing{};
   if (::stat(path_.c_str(), &existing) == 0 &&
       ::fchmod(descriptor_, existing.st_mode & 07777) != 0) {
     const int reason = errno;

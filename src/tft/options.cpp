@@ -1,41 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reprise/errors.h"
 #include "reprise/tft.h"
+#include "tft/require_internal.h"
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <iterator>
 
 namespace reprise {
 namespace {
 
-template <typename Value>
-void require(bool is_valid, const char* field, const char* expected, const Value& value) {
-  if (!is_valid) {
-    throw OptionError(field, c10::str(field, " is ", value, ": expected ", expected));
-  }
-}
+using detail::require;
 
 void require_cardinalities(const std::vector<std::int64_t>& cardinalities, const char* field) {
   for (auto cardinality : cardinalities)
     require(cardinality >= 1, field, "at least 1 category", cardinality);
 }
 
-std::int64_t count(const std::vector<std::int64_t>& cardinalities) {
-  return static_cast<std::int64_t>(cardinalities.size());
-}
-
 }  // namespace
 
 std::int64_t TftOptions::static_variables() const {
-  return static_reals + count(static_cardinalities);
+  return static_reals + std::ssize(static_cardinalities);
 }
 
 std::int64_t TftOptions::historical_variables() const {
-  return observed_reals + count(observed_cardinalities) + future_variables();
+  return observed_reals + std::ssize(observed_cardinalities) + future_variables();
 }
 
 std::int64_t TftOptions::future_variables() const {
-  return known_reals + count(known_cardinalities);
+  return known_reals + std::ssize(known_cardinalities);
 }
 
 void TftOptions::validate() const {

@@ -34,6 +34,8 @@ at::Tensor quantile_loss(const at::Tensor& prediction, const at::Tensor& target,
   check(prediction, target, quantiles.size(), "quantile_loss");
   const auto loss = pinball(prediction, target, quantiles).sum(-1);
   if (!mask.defined()) return loss.mean();
+  TORCH_CHECK_VALUE(mask.sizes() == target.sizes(), "quantile_loss: expected mask ", target.sizes(),
+                    " as the target, got ", mask.sizes());
   const auto counted = mask.to(loss.scalar_type());
   // where, not times: a target that does not count may be NaN
   return at::where(mask.to(at::kBool), loss, at::zeros({}, loss.options())).sum() /

@@ -8,6 +8,7 @@
 
 #include <torch/torch.h>
 
+#include <iterator>
 #include <utility>
 
 namespace reprise {
@@ -87,10 +88,6 @@ void check_input(const Tensor& tensor, const char* name,
                     at::IntArrayRef(expected), ", got ", tensor.sizes());
 }
 
-std::int64_t size_of(const std::vector<std::int64_t>& values) {
-  return static_cast<std::int64_t>(values.size());
-}
-
 std::int64_t batch_size_of(const TftInput& input) {
   for (const auto* tensor : {&input.observed_real, &input.known_real, &input.observed_categorical,
                              &input.known_categorical}) {
@@ -104,13 +101,13 @@ void check_inputs(const TftInput& input, const TftOptions& o) {
   const auto steps = o.encoder_length + o.horizon;
   check_input(input.static_real, "static_real", {batch, o.static_reals});
   check_input(input.static_categorical, "static_categorical",
-              {batch, size_of(o.static_cardinalities)});
+              {batch, std::ssize(o.static_cardinalities)});
   check_input(input.observed_real, "observed_real", {batch, o.encoder_length, o.observed_reals});
   check_input(input.observed_categorical, "observed_categorical",
-              {batch, o.encoder_length, size_of(o.observed_cardinalities)});
+              {batch, o.encoder_length, std::ssize(o.observed_cardinalities)});
   check_input(input.known_real, "known_real", {batch, steps, o.known_reals});
   check_input(input.known_categorical, "known_categorical",
-              {batch, steps, size_of(o.known_cardinalities)});
+              {batch, steps, std::ssize(o.known_cardinalities)});
 }
 
 /// One forward pass: the intermediate values that several layers read.
@@ -263,7 +260,7 @@ void TemporalFusionTransformerImpl::make_layers() {
   const auto width = o.variable_width > 0 ? o.variable_width : o.hidden_size;
   const bool has_static = o.static_variables() > 0;
   const bool has_known = o.future_variables() > 0;
-  const auto known_categoricals = size_of(o.known_cardinalities);
+  const auto known_categoricals = std::ssize(o.known_cardinalities);
   const auto make_embedding = [&](const char* name, std::int64_t reals,
                                   const std::vector<std::int64_t>& cardinalities) {
     return register_module(name, Embedding(reals, width, cardinalities, o.hidden_size));
@@ -289,13 +286,15 @@ void TemporalFusionTransformerImpl::make_layers() {
   l.observed_embedding =
       make_embedding("observed_embedding", o.observed_reals, o.observed_cardinalities);
   if (has_static) {
-    l.static_vsn = make_vsn("static_vsn", o.static_reals, size_of(o.static_cardinalities), false);
+    l.static_vsn =
+        make_vsn("static_vsn", o.static_reals, std::ssize(o.static_cardinalities), false);
     const detail::GrnShape shape{o.hidden_size, o.hidden_size, o.hidden_size, false};
     l.static_encoder =
         register_module("static_encoder", StaticEncoder(shape, o.dropout, o.layer_norm_epsilon));
   }
-  l.historical_vsn = make_vsn("historical_vsn", o.observed_reals + o.known_reals,
-                              size_of(o.observed_cardinalities) + known_categoricals, has_static);
+  l.historical_vsn =
+      make_vsn("historical_vsn", o.observed_reals + o.known_reals,
+               std::ssize(o.observed_cardinalities) + known_categoricals, has_static);
   if (has_known)
     l.future_vsn = make_vsn("future_vsn", o.known_reals, known_categoricals, has_static);
   if (o.encoder_grn) l.historical_encoder = make_grn("historical_encoder", false);
@@ -309,9 +308,8 @@ void TemporalFusionTransformerImpl::make_layers() {
   l.attention_gate = make_gate("attention_gate", o.dropout);
   l.positionwise = make_grn("positionwise", false);
   l.output_gate = make_gate("output_gate", 0.0);  // eq. 22 has no dropout
-  l.quantile = register_module(
-      "quantile",
-      detail::make_linear(o.hidden_size, static_cast<std::int64_t>(o.quantiles.size())));
+  l.quantile =
+      register_module("quantile", detail::make_linear(o.hidden_size, std::ssize(o.quantiles)));
 }
 
 Tensor TemporalFusionTransformerImpl::forward(const TftInput& input) {

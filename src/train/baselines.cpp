@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/baselines_internal.h"
 
+#include "train/every_kth_internal.h"
+
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <numeric>
+#include <span>
 
 namespace reprise::detail {
 namespace {
@@ -15,18 +17,6 @@ constexpr std::size_t kFewestErrors = 20;
 
 std::size_t index(std::int64_t value) {
   return static_cast<std::size_t>(value);
-}
-
-/// Every k-th training window, so that at most `kMaxWindows` remain; k has no factor in common with
-/// the season, so that every phase is met.
-std::vector<Window> training_windows(const Dataset& dataset, std::int64_t season) {
-  auto windows = dataset.windows(Split::kTrain);
-  auto stride = static_cast<std::int64_t>((windows.size() + kMaxWindows - 1) / kMaxWindows);
-  while (stride > 1 && std::gcd(stride, season) != 1) ++stride;
-  if (stride <= 1) return windows;
-  std::vector<Window> chosen;
-  for (std::size_t i = 0; i < windows.size(); i += index(stride)) chosen.push_back(windows[i]);
-  return chosen;
 }
 
 /// Linear interpolation between order statistics.
@@ -50,7 +40,7 @@ NaiveForecaster::NaiveForecaster(const Dataset& dataset, std::int64_t repeated, 
       quantiles_(std::move(quantiles)) {
   std::map<std::string, Phases> errors;
   Steps all(index(horizon_));
-  for (const auto& window : training_windows(dataset, season)) {
+  for (const auto& window : every_kth(dataset.windows(Split::kTrain), kMaxWindows, season)) {
     auto& phases = errors[join_key(dataset.series_key(window))];
     phases.resize(index(season_), Steps(index(horizon_)));
     add_errors(window, phases[index(phase_of(window))]);

@@ -7,7 +7,8 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <stdexcept>
+#include <memory>
+#include <span>
 
 namespace reprise {
 namespace {
@@ -58,7 +59,8 @@ void for_each_forecast(TemporalFusionTransformer& model, const Dataset& dataset,
   }
 }
 
-constexpr std::int64_t kMinute = 60, kHour = 3600, kDay = 86400;
+constexpr std::int64_t kMinute = 60;  // in seconds
+constexpr std::int64_t kDay = 86400;
 
 /// Samples per natural season of a distance in seconds.
 std::int64_t season_of_seconds(std::int64_t seconds) {
@@ -97,11 +99,12 @@ at::Tensor predict(TemporalFusionTransformer& model, const Dataset& dataset,
   std::vector<torch::Tensor> forecasts;
   for_each_forecast(model, dataset, windows, batch_size, torch::Device(device),
                     [&](const Batch&, const torch::Tensor& forecast, std::span<const Window>) {
-                      forecasts.push_back(forecast.to(torch::kFloat));
+                      forecasts.push_back(forecast);
                     });
   const auto& options = model->options();
   const auto quantiles = static_cast<std::int64_t>(options.quantiles.size());
-  return forecasts.empty() ? torch::empty({0, options.horizon, quantiles}) : torch::cat(forecasts);
+  return forecasts.empty() ? torch::empty({0, options.horizon, quantiles}, torch::kDouble)
+                           : torch::cat(forecasts);
 }
 
 std::vector<Score> evaluate(TemporalFusionTransformer& model, const Dataset& dataset,

@@ -9,56 +9,24 @@
 #include <torch/torch.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 namespace reprise {
+
+// What a model's shape is written and read as; how it is run (`checkpointing`) is no part of it.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TftOptions, encoder_length, horizon, hidden_size,
+                                   attention_heads, lstm_layers, dropout, quantiles, variable_width,
+                                   encoder_grn, layer_norm_epsilon, static_reals, known_reals,
+                                   observed_reals, static_cardinalities, known_cardinalities,
+                                   observed_cardinalities)
+
 namespace {
 
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kSchemaFile = "schema.json";
-
-nlohmann::json to_json(const TftOptions& o) {
-  return {{"encoder_length", o.encoder_length},
-          {"horizon", o.horizon},
-          {"hidden_size", o.hidden_size},
-          {"attention_heads", o.attention_heads},
-          {"lstm_layers", o.lstm_layers},
-          {"dropout", o.dropout},
-          {"quantiles", o.quantiles},
-          {"variable_width", o.variable_width},
-          {"encoder_grn", o.encoder_grn},
-          {"layer_norm_epsilon", o.layer_norm_epsilon},
-          {"static_reals", o.static_reals},
-          {"known_reals", o.known_reals},
-          {"observed_reals", o.observed_reals},
-          {"static_cardinalities", o.static_cardinalities},
-          {"known_cardinalities", o.known_cardinalities},
-          {"observed_cardinalities", o.observed_cardinalities}};
-}
-
-TftOptions options_from_json(const std::string& text) {
-  const auto json = nlohmann::json::parse(text);
-  TftOptions o;
-  json.at("encoder_length").get_to(o.encoder_length);
-  json.at("horizon").get_to(o.horizon);
-  json.at("hidden_size").get_to(o.hidden_size);
-  json.at("attention_heads").get_to(o.attention_heads);
-  json.at("lstm_layers").get_to(o.lstm_layers);
-  json.at("dropout").get_to(o.dropout);
-  json.at("quantiles").get_to(o.quantiles);
-  json.at("variable_width").get_to(o.variable_width);
-  json.at("encoder_grn").get_to(o.encoder_grn);
-  json.at("layer_norm_epsilon").get_to(o.layer_norm_epsilon);
-  json.at("static_reals").get_to(o.static_reals);
-  json.at("known_reals").get_to(o.known_reals);
-  json.at("observed_reals").get_to(o.observed_reals);
-  json.at("static_cardinalities").get_to(o.static_cardinalities);
-  json.at("known_cardinalities").get_to(o.known_cardinalities);
-  json.at("observed_cardinalities").get_to(o.observed_cardinalities);
-  o.validate();
-  return o;
-}
 
 std::string read_text(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -77,7 +45,7 @@ TemporalFusionTransformer make_model(const SafetensorsFile& file,
                     ": no tft_options in its metadata; it was not written by reprise");
   }
   try {
-    return TemporalFusionTransformer(options_from_json(it->second));
+    return TemporalFusionTransformer(nlohmann::json::parse(it->second).get<TftOptions>());
   } catch (const std::exception& error) {
     throw DataError(path.string() + ": its tft_options are damaged: " + error.what());
   }
@@ -103,16 +71,31 @@ void copy_weights(const SafetensorsFile& file, torch::nn::Module& model,
   }
 }
 
-void check_counts(const TftOptions& o, const Schema& schema, const std::filesystem::path& run) {
-  const auto matches = [](std::size_t count, std::int64_t expected) {
-    return static_cast<std::int64_t>(count) == expected;
-  };
-  if (!matches(schema.static_variables.real.size(), o.static_reals) ||
-      !matches(schema.known.real.size(), o.known_reals) ||
-      !matches(schema.observed.real.size(), o.observed_reals) ||
+Schema read_schema(const std::filesystem::path& path) {
+  const std::string text = read_text(path);
+  try {
+    return Schema::from_json(text);
+  } catch (const DataError& error) {
+    throw DataError(path.string() + ": " + error.what());
+  }
+}
+
+bool matches(const VariableGroup& group, std::int64_t reals,
+             const std::vector<std::int64_t>& cardinalities) {
+  return std::ssize(group.real) == reals &&
+         std::equal(group.categorical.begin(), group.categorical.end(), cardinalities.begin(),
+                    cardinalities.end(), [](const CategoricalVariable& variable, std::int64_t n) {
+                      return variable.cardinality() == n;
+                    });
+}
+
+void check_same_run(const TftOptions& o, const Schema& schema, const std::filesystem::path& run) {
+  if (!matches(schema.static_variables, o.static_reals, o.static_cardinalities) ||
+      !matches(schema.known, o.known_reals, o.known_cardinalities) ||
+      !matches(schema.observed, o.observed_reals, o.observed_cardinalities) ||
       schema.options.encoder_length != o.encoder_length || schema.options.horizon != o.horizon) {
     throw DataError(run.string() + ": " + kSchemaFile + " and " + kModelFile +
-                    " are not of the same run");
+                    " are not of the same run; copy both from one run folder");
   }
 }
 
@@ -122,7 +105,7 @@ void save_trained_model(const std::filesystem::path& run, const TrainedModel& tr
   SafetensorsFile file;
   for (const auto& item : trained.model->named_parameters())
     file.tensors[item.key()] = item.value().detach();
-  file.metadata = {{"tft_options", to_json(trained.model->options()).dump()},
+  file.metadata = {{"tft_options", nlohmann::json(trained.model->options()).dump()},
                    {"reprise_version", REPRISE_VERSION}};
   write_file_atomically(run / kSchemaFile, trained.schema.to_json());
   save_safetensors(run / kModelFile, file);
@@ -132,11 +115,11 @@ TrainedModel load_trained_model(const std::filesystem::path& run) {
   TrainedModel trained;
   const auto path = run / kModelFile;
   if (!std::filesystem::is_directory(run)) throw DataError(run.string() + ": no such run folder");
-  trained.schema = Schema::from_json(read_text(run / kSchemaFile));
+  trained.schema = read_schema(run / kSchemaFile);
   const auto file = load_safetensors(path);
   trained.model = make_model(file, path);
   copy_weights(file, *trained.model, path);
-  check_counts(trained.model->options(), trained.schema, run);
+  check_same_run(trained.model->options(), trained.schema, run);
   return trained;
 }
 

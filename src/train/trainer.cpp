@@ -3,7 +3,9 @@
 
 #include "reprise/errors.h"
 #include "reprise/quantile_loss.h"
+#include "tft/require_internal.h"
 #include "train/device_internal.h"
+#include "train/every_kth_internal.h"
 #include "train/weights_internal.h"
 
 #include <torch/torch.h>
@@ -12,8 +14,11 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <numbers>
+#include <optional>
 #include <random>
+#include <span>
 
 namespace reprise {
 namespace {
@@ -24,24 +29,10 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-template <typename Value>
-void require(bool is_valid, const char* field, const char* expected, const Value& value) {
-  if (!is_valid) throw OptionError(field, c10::str(field, " is ", value, ": expected ", expected));
-}
-
 // Enough windows for a steady estimate; all of a long table's would cost more than training.
 constexpr std::size_t kMaxValidWindows = 4096;
 constexpr double kWarmUpShare = 0.05;
-
-/// Every k-th validation window so that at most `kMaxValidWindows` remain; k is odd, so as not to
-/// meet the same hour.
-std::vector<Window> validation_windows(const Dataset& dataset) {
-  auto all = dataset.windows(Split::kValid);
-  const auto step = (all.size() + kMaxValidWindows - 1) / kMaxValidWindows | 1U;
-  std::vector<Window> chosen;
-  for (std::size_t i = 0; i < all.size(); i += step) chosen.push_back(all[i]);
-  return chosen;
-}
+constexpr std::int64_t kMostLoaderThreads = 256;
 
 /// Fisher-Yates with a generator whose sequence the standard fixes, so that the order depends on
 /// the seed alone.
@@ -72,7 +63,8 @@ class Training {
         on_step_(on_step),
         device_(options.device),
         train_windows_(dataset.windows(Split::kTrain)),
-        valid_windows_(validation_windows(dataset)),
+        valid_windows_(detail::every_kth(dataset.windows(Split::kValid), kMaxValidWindows,
+                                         season_length(dataset.schema()))),
         order_(options.seed) {
     if (train_windows_.empty()) {
       throw DataError(
@@ -108,13 +100,14 @@ class Training {
 
   void run_epoch(std::int64_t epoch) {
     shuffle(train_windows_, order_);
+    const GatherOptions gather{.unknown_rate = options_.unknown_rate,
+                               .seed = options_.seed + static_cast<std::uint64_t>(epoch)};
     BatchLoader loader(dataset_, train_windows_, options_.batch_size,
-                       static_cast<int>(options_.loader_threads));
+                       static_cast<int>(options_.loader_threads), gather);
     Batch batch;
     std::size_t first = 0;
-    while (!is_over() && loader.next(batch)) {
+    for (auto started = Clock::now(); !is_over() && loader.next(batch); started = Clock::now()) {
       const auto count = static_cast<std::size_t>(batch.target.size(0));
-      const auto started = Clock::now();
       const double loss = run_step(detail::to_device(batch, device_));
       if (!std::isfinite(loss)) fail_on_loss(loss, std::span(train_windows_).subspan(first, count));
       first += count;
@@ -123,7 +116,6 @@ class Training {
       report(epoch, loss);
     }
     result_.loader_wait_s += loader.wait_s();
-    result_.train_s += loader.wait_s();
   }
 
   double run_step(const Batch& batch) {
@@ -238,6 +230,7 @@ class Training {
 }  // namespace
 
 void TrainOptions::validate() const {
+  using detail::require;
   require(epochs >= 1, "epochs", "at least 1", epochs);
   require(batch_size >= 1, "batch_size", "at least 1 window", batch_size);
   require(std::isfinite(lr) && lr > 0, "lr", "a positive number", lr);
@@ -249,10 +242,13 @@ void TrainOptions::validate() const {
           weight_decay);
   require(average_decay >= 0 && average_decay < 1, "average_decay", "a number in [0, 1)",
           average_decay);
+  require(unknown_rate >= 0 && unknown_rate < 1, "unknown_rate", "a number in [0, 1)",
+          unknown_rate);
   require(patience >= 1, "patience", "at least 1 evaluation", patience);
   require(max_steps >= 0, "max_steps", "0 (no limit) or more", max_steps);
   require(validate_every >= 0, "validate_every", "0 (once per epoch) or more", validate_every);
-  require(loader_threads >= 0, "loader_threads", "0 or more", loader_threads);
+  require(loader_threads >= 0 && loader_threads <= kMostLoaderThreads, "loader_threads",
+          "a number from 0 to 256", loader_threads);
 }
 
 TrainResult train(TemporalFusionTransformer& model, const Dataset& dataset,

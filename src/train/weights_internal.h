@@ -38,7 +38,7 @@ class AveragedWeights {
   void update(const torch::nn::Module& module) {
     const torch::NoGradGuard no_grad;
     ++steps_;
-    // The first steps count as a plain mean: the initial weights are forgotten at once.
+    // A short memory first: the initial weights are forgotten within a few steps.
     const double decay =
         std::min(decay_, static_cast<double>(steps_) / static_cast<double>(steps_ + 10));
     const auto parameters = module.parameters();

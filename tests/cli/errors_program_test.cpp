@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <sstream>
+
 namespace reprise::testing {
 namespace {
 
@@ -16,16 +18,17 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-std::size_t count_of(const std::string& text, const std::string& part) {
+// Lines that report an error.
+std::size_t error_count(const std::string& text) {
   std::size_t count = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos;
-       at = text.find(part, at + part.size())) {
-    ++count;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    count += line.rfind("error: ", 0) == 0 ? 1 : 0;
   }
   return count;
 }
 
-// `table` as it is, or with its first `from` made `to`.
+// `table` with its first `from` made `to`.
 std::string changed(std::string table, const std::string& from, const std::string& to) {
   return table.replace(table.find(from), from.size(), to);
 }
@@ -49,7 +52,7 @@ TEST_P(BadTableProgram, GivesOneErrorAndNoRunFolder) {
   const std::vector<std::string> before = work.names();
   const Outcome outcome = work.reprise(train_arguments(bad.file, bad.more));
   EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
-  EXPECT_EQ(count_of(outcome.err, "error: "), 1U) << outcome.err;
+  EXPECT_EQ(error_count(outcome.err), 1U) << outcome.err;
   EXPECT_THAT(outcome.err, StartsWith("error: train: "));
   for (const std::string& text : bad.says) {
     EXPECT_THAT(outcome.err, HasSubstr(text));
@@ -59,6 +62,8 @@ TEST_P(BadTableProgram, GivesOneErrorAndNoRunFolder) {
 }
 
 const std::string kSales = sales_csv(2, 150);
+// Of the first shop at hour 1: 10 + 3 sin(2 pi / 24) - 1.2.
+const std::string kSecondSales = ",9.576457,";
 
 INSTANTIATE_TEST_SUITE_P(
     Tables, BadTableProgram,
@@ -73,21 +78,23 @@ INSTANTIATE_TEST_SUITE_P(
                  {"time", "when"}},
         BadTable{"TextForNumber",
                  "sales.csv",
-                 changed(kSales, "s0,2024-01-01 01:00:00,", "s0,2024-01-01 01:00:00,many"),
+                 changed(kSales, kSecondSales, ",many,"),
                  {},
-                 {"sales"}},
-        BadTable{"NotFinite",
+                 {"sales", "many"}},
+        BadTable{"NotFinite", "sales.csv", changed(kSales, kSecondSales, ",inf,"), {}, {"sales"}},
+        BadTable{
+            "MissingTarget", "sales.csv", changed(kSales, kSecondSales, ",nan,"), {}, {"sales"}},
+        BadTable{"SeriesTooShort",
                  "sales.csv",
-                 changed(kSales, "s0,2024-01-01 01:00:00,", "s0,2024-01-01 01:00:00,inf\n#"),
+                 sales_csv(2, 10),
                  {},
-                 {"sales"}},
-        BadTable{"SeriesTooShort", "sales.csv", sales_csv(2, 10), {}, {"short", "--encoder"}},
+                 {"shorter than encoder 12 + horizon 4"}},
         BadTable{"EmptyTable", "sales.csv", "shop,time,sales,price\n", {}, {"no rows"}},
         BadTable{"EmptyFile", "sales.csv", "\n", {}, {"sales.csv"}},
         BadTable{"HiddenNotDivisible", "sales.csv", kSales, {"--heads", "3"}, {"--heads"}},
         BadTable{"ValueOutOfRange", "sales.csv", kSales, {"--dropout", "1.5"}, {"--dropout"}},
         BadTable{"UnknownDevice", "sales.csv", kSales, {"--device", "tpu"}, {"known: cpu"}}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& instance) { return instance.param.name; });
 
 struct WrongUsage {
   const char* name;
@@ -101,7 +108,7 @@ TEST_P(WrongUsageProgram, Exits2WithOneError) {
   const WorkFolder work;
   const Outcome outcome = work.reprise(GetParam().arguments);
   EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_EQ(count_of(outcome.err, "error: "), 1U) << outcome.err;
+  EXPECT_EQ(error_count(outcome.err), 1U) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr(GetParam().says));
   EXPECT_THAT(work.names(), IsEmpty());
 }
@@ -122,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(
         WrongUsage{"MissingPositional", {"inspect"}, "FILE is missing"},
         WrongUsage{"NotANumber", {"train", "--hidden", "wide"}, "'wide' is not a whole number"},
         WrongUsage{"NoConfig", {"train", "--config", "c.toml"}, "c.toml"}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& instance) { return instance.param.name; });
 
 TEST(WrongUsageProgram, IsTheDocumentUnderJson) {
   const WorkFolder work;

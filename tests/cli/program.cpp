@@ -74,6 +74,9 @@ Outcome WorkFolder::run(const std::string& program, const std::vector<std::strin
   }
   argv.push_back(nullptr);
   const pid_t child = fork();
+  if (child < 0) {
+    throw std::runtime_error("WorkFolder: cannot start a process");
+  }
   if (child == 0) {
     redirect(out, STDOUT_FILENO);
     redirect(err, STDERR_FILENO);
@@ -114,10 +117,16 @@ std::string sales_csv(int shops, int steps) {
 std::vector<std::string> train_arguments(const std::string& file,
                                          const std::vector<std::string>& more) {
   std::vector<std::string> arguments = {
-      "train", "--parquet-file", file,    "--time",    "time", "--id",         "shop", "--target",
-      "sales", "--known",        "price", "--encoder", "12",   "--horizon",    "4",    "--hidden",
-      "4",     "--heads",        "1",     "--epochs",  "1",    "--batch-size", "64",   "--threads",
-      "1"};
+      "train", "--parquet-file", file,    "--time",    "time", "--id",      "shop", "--target",
+      "sales", "--known",        "price", "--encoder", "12",   "--horizon", "4",    "--hidden",
+      "4",     "--batch-size",   "64",    "--threads", "1"};
+  const auto add_default = [&](const char* flag, const char* value) {
+    if (std::find(more.begin(), more.end(), flag) == more.end()) {
+      arguments.insert(arguments.end(), {flag, value});
+    }
+  };
+  add_default("--heads", "1");
+  add_default("--epochs", "1");
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
 }

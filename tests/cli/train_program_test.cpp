@@ -266,5 +266,29 @@ TEST(PredictProgram, WritesOneForecastPerSeries) {
   EXPECT_THAT(names, Contains("shop"));
 }
 
+TEST(DemoProgram, ScoresTheProtocolsWindowsBesideBaselinesAndReferences) {
+  const WorkFolder work;
+  const Outcome outcome =
+      work.reprise({"demo", "--max-steps", "1", "--threads", "1", "--out", "run", "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json document = json::parse(outcome.out);
+  EXPECT_EQ(document["data"]["rows"], 17420);
+  EXPECT_EQ(document["data"]["series"], 7);
+  EXPECT_EQ(document["data"]["test_windows"], 840);  // 7 columns * 2,880 test hours / 24
+  EXPECT_EQ(document["scores"].size(), 3U);
+  EXPECT_FALSE(document["reference"].empty());
+  EXPECT_TRUE(std::filesystem::exists(work / "run/ETTh1.parquet"));
+  EXPECT_THAT(outcome.err, HasSubstr("Run folder: run"));
+}
+
+TEST(DemoProgram, LeavesNothingBehindWhenItsDataCannotBeRead) {
+  const WorkFolder work;
+  work.write("ETTh1.csv", "date,OT\n2016-07-01 00:00:00,1.0\n");
+  const Outcome outcome = work.reprise({"demo", "--data", "ETTh1.csv", "--out", "run"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("HUFL"));
+  EXPECT_THAT(work.names(), ElementsAre("ETTh1.csv"));
+}
+
 }  // namespace
 }  // namespace reprise::testing

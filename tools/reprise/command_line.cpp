@@ -67,7 +67,9 @@ void add_flag(CLI::App& app, const Field& field, Given& given) {
       flag_name(field.name),
       [&field, &given](const std::vector<std::string>& texts) { take_values(field, texts, given); },
       field.help);
-  option->allow_extra_args(false)->type_name(field.placeholder);
+  // Any number of times, a value each. (CLI11 writes "..." behind every option without a bound.)
+  constexpr int kMaxTimes = 1 << 26;
+  option->expected(1, kMaxTimes)->allow_extra_args(false)->type_name(field.value_name);
   const std::string value = default_text(field);
   if (!value.empty()) {
     option->default_str(value);
@@ -76,7 +78,7 @@ void add_flag(CLI::App& app, const Field& field, Given& given) {
 
 void add_positional(CLI::App& app, const Field& field, Given& given) {
   app.add_option_function<std::string>(
-         field.placeholder,
+         field.value_name,
          [&field, &given](const std::string& text) { take_values(field, {text}, given); },
          field.help)
       ->type_name("");
@@ -137,7 +139,7 @@ std::vector<std::string> known_flags(const Command& command) {
 void check_complete(const Command& command) {
   for (const Field& field : command.positionals) {
     if (std::get<std::string*>(field.value)->empty()) {
-      throw OptionError(field.name, field.placeholder + " is missing (" + field.help +
+      throw OptionError(field.name, field.value_name + " is missing (" + field.help +
                                         ")\n  example: " + command.example);
     }
   }

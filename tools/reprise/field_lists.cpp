@@ -83,6 +83,8 @@ std::vector<Field> train_fields(TrainOptions& train) {
       {"clip_norm", "F", "largest norm of all gradients together; 0: no clipping",
        &train.clip_norm},
       {"weight_decay", "F", "of Adam, per step", &train.weight_decay},
+      {"unknown_rate", "F", "share of categories that training reads as unknown, in [0, 1)",
+       &train.unknown_rate},
       {"average_decay", "F", "of the averaged weights that are kept; 0: no averaging",
        &train.average_decay},
       {"patience", "N", "evaluations without improvement before training stops", &train.patience},

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <map>
 #include <type_traits>
 
@@ -33,6 +34,11 @@ const char* kind_of() {
   }
 }
 
+template <typename T>
+bool is_finite(T value) {
+  return std::isfinite(static_cast<double>(value));
+}
+
 // The numbers are parsed here rather than by CLI11, so that flags and TOML refuse the same texts in
 // the same words.
 template <typename T>
@@ -51,7 +57,7 @@ void parse(const std::string& text, const std::string& label, T& value) {
   } else {
     const char* end = text.data() + text.size();
     const auto read = std::from_chars(text.data(), end, value);
-    if (read.ec != std::errc{} || read.ptr != end || text.empty()) {
+    if (read.ec != std::errc{} || read.ptr != end || !is_finite(value)) {
       throw OptionError(label, label + ": '" + text + "' is not " + kind_of<T>());
     }
   }

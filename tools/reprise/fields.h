@@ -19,7 +19,7 @@ using FieldValue = std::variant<bool*, std::string*, std::int64_t*, std::uint64_
 /// One setting: `name` is the TOML key and, with dashes, the flag.
 struct Field {
   std::string name;
-  std::string placeholder;  ///< of the value in help: COL, N, FILE
+  std::string value_name;  ///< of the value in help: COL, N, FILE
   std::string help;
   FieldValue value;
   std::vector<std::string> choices = {};  ///< the only values allowed, when not empty

@@ -5,7 +5,7 @@
 
 #include <torch/cuda.h>
 
-#include <cctype>
+#include <limits>
 
 namespace reprise {
 
@@ -14,6 +14,11 @@ void settle(Settings& settings) {
   settings.model.horizon = settings.data.horizon;
   if (settings.use_gradient_checkpointing) {
     settings.model.checkpointing = Checkpointing::kAggressive;
+  }
+  // TOML, which a run is repeated from, has no larger whole numbers.
+  if (settings.train.seed > std::numeric_limits<std::int64_t>::max()) {
+    throw OptionError("seed",
+                      "--seed: must be below 2^63, got " + std::to_string(settings.train.seed));
   }
   settings.data.validate();
   settings.model.validate();

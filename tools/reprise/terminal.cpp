@@ -108,20 +108,20 @@ void Progress::finish() {
   }
 }
 
+// Short enough for a terminal of 80 columns.
 std::string progress_text(const ProgressState& state) {
   std::ostringstream line;
-  line << "step " << state.step << "/" << state.total_steps << "  epoch " << state.epoch + 1
-       << "  train loss " << format_fixed(state.train_loss, 4);
-  if (!std::isnan(state.valid_loss)) {
-    line << "  valid loss " << format_fixed(state.valid_loss, 4)
-         << (state.is_best ? " (best)" : "");
-  }
-  line << "  " << format_fixed(state.windows_per_s, 0) << " windows/s  peak "
-       << format_mib(state.peak_bytes);
+  line << "step " << state.step << "/" << state.total_steps;
   if (state.step > 0 && state.step < state.total_steps) {
     const auto left = static_cast<double>(state.total_steps - state.step);
     line << "  ETA " << format_duration(state.elapsed_s / static_cast<double>(state.step) * left);
   }
+  line << "  loss " << format_fixed(state.train_loss, 4);
+  if (!std::isnan(state.valid_loss)) {
+    line << "  valid " << format_fixed(state.valid_loss, 4) << (state.is_best ? " (best)" : "");
+  }
+  line << "  " << format_fixed(state.windows_per_s, 0) << " windows/s  peak "
+       << format_mib(state.peak_bytes);
   return line.str();
 }
 

@@ -47,7 +47,6 @@ class Terminal {
 struct ProgressState {
   std::int64_t step = 0;
   std::int64_t total_steps = 0;
-  std::int64_t epoch = 0;  ///< from 0
   double train_loss = 0.0;
   double valid_loss = 0.0;  ///< NaN before the first evaluation
   bool is_best = false;

@@ -114,7 +114,7 @@ std::vector<std::string> split_list(std::string_view text) {
 std::string nearest_name(std::string_view wrong, const std::vector<std::string>& known) {
   std::string best;
   // A third of the letters wrong is still a slip of the fingers; more is another word.
-  std::size_t best_distance = std::max<std::size_t>(wrong.size() / 3, 1) + 1;
+  std::size_t best_distance = (wrong.size() + 2) / 3 + 1;
   for (const std::string& name : known) {
     const std::size_t distance = edit_distance(wrong, name);
     if (distance < best_distance) {

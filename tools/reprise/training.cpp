@@ -54,7 +54,6 @@ class StepListener {
     }
     progress_.update({.step = report.step,
                       .total_steps = report.total_steps,
-                      .epoch = report.epoch,
                       .train_loss = report.train_loss,
                       .valid_loss = valid_loss_,
                       .is_best = is_best_,
@@ -66,6 +65,7 @@ class StepListener {
   }
 
   std::int64_t last_step() const { return last_step_; }
+  bool is_interrupted() const { return interrupt_.requested(); }
 
  private:
   MetricsFile& metrics_;
@@ -125,6 +125,9 @@ class TrainingJob {
       throw;
     }
     save_trained_model(outcome_.run, trained_);
+    if (listener.is_interrupted()) {
+      outcome_.summary.result.reason = StopReason::kInterrupted;
+    }
   }
 
   void score_and_finish() {
