@@ -7,7 +7,9 @@
 #include <arrow/api.h>
 #include <arrow/util/decimal.h>
 #include <arrow/util/float16.h>
+#include <arrow/visit_array_inline.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -30,101 +32,82 @@ double seconds_per(arrow::TimeUnit::type unit) {
   }
 }
 
-template <typename ArrayType, typename Convert>
-void fill(const arrow::Array& chunk, double* out, const Convert& convert) {
-  const auto& values = static_cast<const ArrayType&>(chunk);
-  for (std::int64_t i = 0; i < values.length(); ++i) {
-    out[i] = values.IsNull(i) ? kNaN : convert(values, i);
+/// Writes an array's values as numbers; fails for types that are not of numbers.
+class RealFiller {
+ public:
+  explicit RealFiller(double* out) : out_(out) {}
+
+  template <typename Type>
+  arrow::Status Visit(const arrow::NumericArray<Type>& values) {
+    if constexpr (arrow::is_half_float_type<Type>::value) {
+      return fill(values, [](const auto& array, std::int64_t i) {
+        return arrow::util::Float16::FromBits(array.Value(i)).ToDouble();
+      });
+    } else if constexpr (arrow::is_time_type<Type>::value || arrow::is_duration_type<Type>::value) {
+      const double factor = seconds_per(static_cast<const Type&>(*values.type()).unit());
+      return fill(values, [factor](const auto& array, std::int64_t i) {
+        return static_cast<double>(array.Value(i)) * factor;
+      });
+    } else if constexpr (arrow::is_number_type<Type>::value) {
+      return fill(values, [](const auto& array, std::int64_t i) {
+        return static_cast<double>(array.Value(i));
+      });
+    } else {
+      return refuse(values);
+    }
   }
-}
 
-template <typename ArrayType>
-void fill_numbers(const arrow::Array& chunk, double* out, double factor = 1.0) {
-  fill<ArrayType>(chunk, out, [factor](const ArrayType& values, std::int64_t i) {
-    return static_cast<double>(values.Value(i)) * factor;
-  });
-}
+  arrow::Status Visit(const arrow::BooleanArray& values) {
+    return fill(values,
+                [](const auto& array, std::int64_t i) { return array.Value(i) ? 1.0 : 0.0; });
+  }
+  arrow::Status Visit(const arrow::Decimal32Array& values) {
+    return fill_decimals<arrow::Decimal32>(values);
+  }
+  arrow::Status Visit(const arrow::Decimal64Array& values) {
+    return fill_decimals<arrow::Decimal64>(values);
+  }
+  arrow::Status Visit(const arrow::Decimal128Array& values) {
+    return fill_decimals<arrow::Decimal128>(values);
+  }
+  arrow::Status Visit(const arrow::Decimal256Array& values) {
+    return fill_decimals<arrow::Decimal256>(values);
+  }
+  arrow::Status Visit(const arrow::NullArray& values) {
+    std::fill(out_, out_ + values.length(), kNaN);
+    return arrow::Status::OK();
+  }
+  arrow::Status Visit(const arrow::Array& values) { return refuse(values); }
 
-template <typename ArrayType, typename Decimal>
-void fill_decimals(const arrow::Array& chunk, double* out) {
-  const int scale = static_cast<const arrow::DecimalType&>(*chunk.type()).scale();
-  fill<ArrayType>(chunk, out, [scale](const ArrayType& values, std::int64_t i) {
-    return Decimal(values.GetValue(i)).ToDouble(scale);
-  });
-}
+ private:
+  template <typename ArrayType, typename Convert>
+  arrow::Status fill(const ArrayType& values, const Convert& convert) {
+    for (std::int64_t i = 0; i < values.length(); ++i) {
+      out_[i] = values.IsNull(i) ? kNaN : convert(values, i);
+    }
+    return arrow::Status::OK();
+  }
+
+  template <typename Decimal, typename ArrayType>
+  arrow::Status fill_decimals(const ArrayType& values) {
+    const int scale = static_cast<const arrow::DecimalType&>(*values.type()).scale();
+    return fill(values, [scale](const auto& array, std::int64_t i) {
+      return Decimal(array.GetValue(i)).ToDouble(scale);
+    });
+  }
+
+  static arrow::Status refuse(const arrow::Array& values) {
+    return arrow::Status::TypeError(values.type()->ToString());
+  }
+
+  double* out_;
+};
 
 }  // namespace
 
 bool fill_reals(const arrow::Array& chunk, double* out) {
-  switch (chunk.type_id()) {
-    case arrow::Type::INT8:
-      fill_numbers<arrow::Int8Array>(chunk, out);
-      return true;
-    case arrow::Type::INT16:
-      fill_numbers<arrow::Int16Array>(chunk, out);
-      return true;
-    case arrow::Type::INT32:
-      fill_numbers<arrow::Int32Array>(chunk, out);
-      return true;
-    case arrow::Type::INT64:
-      fill_numbers<arrow::Int64Array>(chunk, out);
-      return true;
-    case arrow::Type::UINT8:
-      fill_numbers<arrow::UInt8Array>(chunk, out);
-      return true;
-    case arrow::Type::UINT16:
-      fill_numbers<arrow::UInt16Array>(chunk, out);
-      return true;
-    case arrow::Type::UINT32:
-      fill_numbers<arrow::UInt32Array>(chunk, out);
-      return true;
-    case arrow::Type::UINT64:
-      fill_numbers<arrow::UInt64Array>(chunk, out);
-      return true;
-    case arrow::Type::FLOAT:
-      fill_numbers<arrow::FloatArray>(chunk, out);
-      return true;
-    case arrow::Type::DOUBLE:
-      fill_numbers<arrow::DoubleArray>(chunk, out);
-      return true;
-    case arrow::Type::HALF_FLOAT:
-      fill<arrow::HalfFloatArray>(chunk, out, [](const auto& values, std::int64_t i) {
-        return arrow::util::Float16::FromBits(values.Value(i)).ToDouble();
-      });
-      return true;
-    case arrow::Type::BOOL:
-      fill_numbers<arrow::BooleanArray>(chunk, out);
-      return true;
-    case arrow::Type::DECIMAL32:
-      fill_decimals<arrow::Decimal32Array, arrow::Decimal32>(chunk, out);
-      return true;
-    case arrow::Type::DECIMAL64:
-      fill_decimals<arrow::Decimal64Array, arrow::Decimal64>(chunk, out);
-      return true;
-    case arrow::Type::DECIMAL128:
-      fill_decimals<arrow::Decimal128Array, arrow::Decimal128>(chunk, out);
-      return true;
-    case arrow::Type::DECIMAL256:
-      fill_decimals<arrow::Decimal256Array, arrow::Decimal256>(chunk, out);
-      return true;
-    case arrow::Type::TIME32:
-      fill_numbers<arrow::Time32Array>(
-          chunk, out, seconds_per(static_cast<const arrow::Time32Type&>(*chunk.type()).unit()));
-      return true;
-    case arrow::Type::TIME64:
-      fill_numbers<arrow::Time64Array>(
-          chunk, out, seconds_per(static_cast<const arrow::Time64Type&>(*chunk.type()).unit()));
-      return true;
-    case arrow::Type::DURATION:
-      fill_numbers<arrow::DurationArray>(
-          chunk, out, seconds_per(static_cast<const arrow::DurationType&>(*chunk.type()).unit()));
-      return true;
-    case arrow::Type::NA:
-      std::fill(out, out + chunk.length(), kNaN);
-      return true;
-    default:
-      return false;
-  }
+  RealFiller filler(out);
+  return arrow::VisitArrayInline(chunk, &filler).ok();
 }
 
 std::string number_text(double value) {
