@@ -52,6 +52,7 @@ class StepListener {
       valid_loss_ = report.valid_loss;
       is_best_ = report.is_best;
     }
+    has_best_ = has_best_ || report.is_best;
     progress_.update({.step = report.step,
                       .total_steps = report.total_steps,
                       .train_loss = report.train_loss,
@@ -65,6 +66,8 @@ class StepListener {
   }
 
   std::int64_t last_step() const { return last_step_; }
+  /// Whether there are weights worth keeping when training fails.
+  bool has_best() const { return has_best_; }
   bool is_interrupted() const { return interrupt_.requested(); }
 
  private:
@@ -74,6 +77,7 @@ class StepListener {
   std::int64_t last_step_ = 0;
   double valid_loss_ = std::numeric_limits<double>::quiet_NaN();
   bool is_best_ = false;
+  bool has_best_ = false;
 };
 
 std::string result_text(const RunSummary& summary) {
@@ -113,15 +117,15 @@ class TrainingJob {
   }
 
   void train_and_save() {
-    std::filesystem::create_directories(outcome_.run);
-    write_file_atomically(outcome_.run / "config.toml", resolved_config(settings_));
+    make_run_folder(outcome_.run);
     MetricsFile metrics(outcome_.run);
+    write_file_atomically(outcome_.run / "config.toml", resolved_config(settings_));
     StepListener listener(metrics, terminal_);
     try {
       outcome_.summary.result =
           train(trained_.model, dataset_, settings_.train, std::ref(listener));
     } catch (const std::exception& error) {
-      save_failed(listener.last_step(), error.what());
+      save_failed(listener, error.what());
       throw;
     }
     save_trained_model(outcome_.run, trained_);
@@ -154,12 +158,14 @@ class TrainingJob {
     return Dataset::fit(settings.parquet_file, settings.data);
   }
 
-  void save_failed(std::int64_t last_step, const std::string& reason) {
-    outcome_.summary.result.steps = last_step;
+  void save_failed(const StepListener& listener, const std::string& reason) {
+    outcome_.summary.result.steps = listener.last_step();
     outcome_.summary.result.reason = StopReason::kInterrupted;
-    save_trained_model(outcome_.run, trained_);
+    if (listener.has_best()) save_trained_model(outcome_.run, trained_);
     finish("interrupted", reason);
-    terminal_.note("the best weights so far are saved in " + outcome_.run.string());
+    terminal_.note(listener.has_best()
+                       ? "the best weights so far are saved in " + outcome_.run.string()
+                       : "no weights are saved: none had been evaluated");
   }
 
   void finish(const std::string& status, const std::string& reason) {
