@@ -346,7 +346,7 @@ TEST_F(TrainTest, SaysWhatIsWrongWithARunFolder) {
   EXPECT_THAT(error(), HasSubstr("quantile.bias is [5], expected [3]"));
   save_safetensors(folder_ / "model.safetensors", intact);
   std::ofstream(folder_ / "schema.json") << "{";
-  EXPECT_THAT(error(), HasSubstr("schema.json: is damaged: "));
+  EXPECT_THAT(error(), HasSubstr("schema.json: schema: "));
   auto schema = dataset_->schema();
   schema.static_variables.categorical.front().vocabulary.emplace_back("new");
   std::ofstream(folder_ / "schema.json") << schema.to_json();
