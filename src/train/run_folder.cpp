@@ -37,15 +37,6 @@ std::string read_text(const std::filesystem::path& path) {
   return text.str();
 }
 
-Schema read_schema(const std::filesystem::path& path) {
-  const std::string text = read_text(path);
-  try {
-    return Schema::from_json(text);
-  } catch (const DataError& error) {
-    throw DataError(path.string() + ": is damaged: " + error.what());
-  }
-}
-
 TemporalFusionTransformer make_model(const SafetensorsFile& file,
                                      const std::filesystem::path& path) {
   const auto it = file.metadata.find("tft_options");
