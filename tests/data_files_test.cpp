@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/column_values_internal.h"
+#include "data/text_internal.h"
 #include "tests/data_tables.h"
 
 #include <arrow/util/decimal.h>
@@ -7,11 +8,13 @@
 
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <random>
 
 namespace reprise {
 namespace {
 
+using detail::printable;
 using detail::read_categories;
 using detail::read_reals;
 using detail::read_times;
@@ -58,6 +61,33 @@ TEST(TableFile, RefusesATableWithoutRows) {
   EXPECT_THAT(fit_error(write_text("header.csv", "time,y\n")), HasSubstr("no rows"));
   EXPECT_THAT(fit_error(write_parquet("none.parquet", {{"time", integers({})}, {"y", reals({})}})),
               HasSubstr("no rows"));
+}
+
+TEST(TableFile, RefusesUtf16ByName) {
+  EXPECT_THAT(fit_error(write_text("wide.csv", std::string("\xFF\xFEt\0,\0y\0\n\0", 10))),
+              HasSubstr("is UTF-16 text; save it as UTF-8"));
+}
+
+// A file must not command the terminal, nor fill it.
+TEST(TableFile, QuotesOneLineOfAFileInPrintableLetters) {
+  const auto error =
+      fit_error(write_text("odd.csv", "time,y\n\"\x1B[31m\xFF\n" + std::string(500, 'x')));
+  EXPECT_THAT(error, HasSubstr("cannot be read as CSV"));
+  EXPECT_EQ(error.find_first_of("\n\x1B\xFF"), std::string::npos);
+  EXPECT_LT(error.size(), 400U);
+}
+
+TEST(Printable, EscapesWhatIsNoTextAndKeepsWhatIs) {
+  EXPECT_EQ(printable("caf\u00E9 \u2603 \U0001F600"), "caf\u00E9 \u2603 \U0001F600");
+  EXPECT_EQ(printable("a\x1B[2J\r\x7F\xFF"), "a\\x1B[2J\\x0D\\x7F\\xFF");
+  EXPECT_EQ(printable("a\nb"), "a\\nb");
+  EXPECT_EQ(printable("a\nb", true), "a\nb");
+  // C1 controls, an overlong slash, half a UTF-16 pair, beyond U+10FFFF, cut off.
+  EXPECT_EQ(printable("\xC2\x9B"), "\\xC2\\x9B");
+  EXPECT_EQ(printable("\xC0\xAF"), "\\xC0\\xAF");
+  EXPECT_EQ(printable("\xED\xA0\x80"), "\\xED\\xA0\\x80");
+  EXPECT_EQ(printable("\xF4\x90\x80\x80"), "\\xF4\\x90\\x80\\x80");
+  EXPECT_EQ(printable("\xE2\x98"), "\\xE2\\x98");
 }
 
 TEST(TableFile, RefusesRaggedCsv) {
@@ -279,9 +309,24 @@ TEST(ReadTimes, NamesMissingTimesAndFractionsOfSteps) {
       {{"t", array_of<arrow::Int64Builder, std::int64_t>(arrow::int64(), {1, {}, 3})}});
   EXPECT_THAT(error_of<DataError>([&] { read_times(TableFile(missing), "t"); }),
               AllOf(HasSubstr("1 missing value"), HasSubstr("row 2")));
+  constexpr auto kFar = std::numeric_limits<std::int64_t>::max() - 1;
+  const auto far = write_parquet("far.parquet",
+                                 {{"t", array_of<arrow::TimestampBuilder, std::int64_t>(
+                                            arrow::timestamp(arrow::TimeUnit::NANO), {1, kFar})}});
+  EXPECT_THAT(error_of<DataError>([&] { read_times(TableFile(far), "t"); }),
+              AllOf(HasSubstr("1 value too far from 1970"), HasSubstr("row 2")));
   const auto fraction = write_parquet("fraction.parquet", {{"t", reals({1, 2.5})}});
   EXPECT_THAT(error_of<DataError>([&] { read_times(TableFile(fraction), "t"); }),
               HasSubstr("row 2 holds 2.5"));
+}
+
+// What pandas writes its row labels under.
+TEST(Dataset, LeavesOutColumnsWithoutAName) {
+  testing::Columns columns = testing::Panel{.values = {{"y", testing::wave}}}.columns();
+  columns.insert(columns.begin(), {"", reals(std::vector<double>(120, 0.0))});
+  const auto dataset = Dataset::fit(write_parquet("labels.parquet", columns), short_windows());
+  EXPECT_THAT(testing::findings_of(dataset), HasSubstr("1 column without a name"));
+  EXPECT_EQ(Schema::from_json(dataset.schema().to_json()).to_json(), dataset.schema().to_json());
 }
 
 TEST(Dataset, LeavesOutColumnsThatAreNotNumbersTextOrTime) {

@@ -67,9 +67,9 @@ TEST(Synthesize, HidesASignalInTheColumns) {
 
 TEST(Synthesize, LeavesNothingBehindWhereItCannotWrite) {
   EXPECT_THAT(error_of<DataError>([] { synthesize("/nonexistent/x.parquet", {}); }),
-              HasSubstr("/nonexistent/x.parquet: cannot be written"));
+              HasSubstr("cannot write /nonexistent/x.parquet"));
   EXPECT_EQ(error_of<OptionError>([] { synthesize(temp_path("x.parquet"), {.series = 0}); }),
-            "series: is 0, must be at least 1");
+            "series: is 0, must be 1 to 1099511627776");
 }
 
 TEST(ForecastWriter, WritesATableThatCanBeReadBack) {

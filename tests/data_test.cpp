@@ -237,6 +237,16 @@ TEST(Scalers, OfSeriesOfConstantsAreOne) {
               HasSubstr("constant in the training rows: 'y' in 1 of 2 series -> scaled by 1"));
 }
 
+// The mean of 1e30 a hundred times is off by rounding, 1e14 and not 0.
+TEST(Scalers, OfLargeConstantsLeaveNothingOfTheRounding) {
+  const Panel panel{.values = {{"y", [](int s, int t) { return s == 0 ? 1e30 / 3 : wave(s, t); }}}};
+  const auto dataset = Dataset::fit(panel.write("large.parquet"), short_windows());
+  for (const auto& window : dataset.windows(Split::kTrain)) {
+    const std::vector<Window> one = {window};
+    EXPECT_LE(dataset.gather(one).target.abs().max().item<float>(), 100.0F);
+  }
+}
+
 TEST(Scalers, AreExactFarFromZero) {
   auto options = short_windows(2, 1);
   const Panel panel{

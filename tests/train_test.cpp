@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iomanip>
+#include <limits>
 #include <numbers>
 
 namespace reprise {
@@ -210,12 +211,50 @@ TEST_F(TrainTest, StopsAtALossThatIsNotFinite) {
   options.lr = 1e30;
   options.schedule = "constant";
   options.clip_norm = 0;
-  options.validate_every = 1;
   const auto message = testing::error_of([&] { train(model, *dataset_, options); });
   EXPECT_THAT(message, HasSubstr("at step"));
-  EXPECT_THAT(message, HasSubstr("series s"));
+  EXPECT_THAT(message, HasSubstr("=s"));
   for (const auto& parameter : model->parameters())
     EXPECT_TRUE(parameter.isfinite().all().item<bool>());
+}
+
+// A validation loss that is no number is better than none, were it compared.
+TEST_F(TrainTest, KeepsNoWeightsWhoseValidationLossIsNotFinite) {
+  auto model = make_model();
+  auto options = short_training();
+  options.lr = 1e30;
+  options.schedule = "constant";
+  options.clip_norm = 0;
+  options.max_steps = 1;
+  std::int64_t reports = 0;
+  const auto message = testing::error_of([&] {
+    train(model, *dataset_, options, [&](const StepReport&) {
+      ++reports;
+      return true;
+    });
+  });
+  EXPECT_THAT(message, HasSubstr("validation rows is not finite after step 1"));
+  EXPECT_EQ(reports, 0);
+}
+
+TEST_F(TrainTest, RefusesToForecastWithWeightsThatAreNotFinite) {
+  auto model = make_model();
+  {
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : model->parameters()) parameter.fill_(std::nanf(""));
+  }
+  const auto windows = dataset_->windows(Split::kTest, 4);
+  for (const auto& message : {testing::error_of([&] { predict(model, *dataset_, windows, 8); }),
+                              testing::error_of([&] { evaluate(model, *dataset_, windows, 8); })}) {
+    EXPECT_THAT(message, HasSubstr("=s"));
+    EXPECT_THAT(message, HasSubstr("is not finite: the weights"));
+  }
+}
+
+TEST_F(TrainTest, TakesOneWindowOfEachPartAtAStrideBeyondAllRows) {
+  constexpr auto kFar = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(dataset_->windows(Split::kTest, kFar).size(),
+            dataset_->windows(Split::kTest, 1'000'000).size());
 }
 
 TEST_F(TrainTest, NamesTheOptionThatIsOutOfRange) {
@@ -233,6 +272,11 @@ TEST_F(TrainTest, NamesTheOptionThatIsOutOfRange) {
   EXPECT_EQ(field_of([](TrainOptions& o) { o.lr = -1; }), "lr");
   EXPECT_EQ(field_of([](TrainOptions& o) { o.lr = std::nan(""); }), "lr");
   EXPECT_EQ(field_of([](TrainOptions& o) { o.batch_size = 0; }), "batch_size");
+  // So large that the number of steps would not fit into 64 bits.
+  constexpr auto kFar = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(field_of([](TrainOptions& o) { o.batch_size = kFar; }), "batch_size");
+  EXPECT_EQ(field_of([](TrainOptions& o) { o.epochs = kFar; }), "epochs");
+  EXPECT_EQ(field_of([](TrainOptions& o) { o.loader_threads = kFar; }), "loader_threads");
   EXPECT_EQ(field_of([](TrainOptions& o) { o.schedule = "sine"; }), "schedule");
   EXPECT_EQ(field_of([](TrainOptions& o) { o.average_decay = 1; }), "average_decay");
   EXPECT_EQ(field_of([](TrainOptions& o) { o.loader_threads = 30000; }), "loader_threads");
@@ -300,6 +344,14 @@ TEST_F(TrainTest, SaysWhatIsWrongWithARunFolder) {
   file.tensors["quantile.bias"] = torch::zeros({5});
   save_safetensors(folder_ / "model.safetensors", file);
   EXPECT_THAT(error(), HasSubstr("quantile.bias is [5], expected [3]"));
+  save_safetensors(folder_ / "model.safetensors", intact);
+  std::ofstream(folder_ / "schema.json") << "{";
+  EXPECT_THAT(error(), HasSubstr("schema.json: schema: "));
+  auto schema = dataset_->schema();
+  schema.static_variables.categorical.front().vocabulary.emplace_back("new");
+  std::ofstream(folder_ / "schema.json") << schema.to_json();
+  EXPECT_THAT(error(), HasSubstr("are not of the same run"));
+  std::ofstream(folder_ / "schema.json") << dataset_->schema().to_json();
   file = intact;
   file.metadata.erase("tft_options");
   save_safetensors(folder_ / "model.safetensors", file);

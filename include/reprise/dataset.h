@@ -96,6 +96,9 @@ class Dataset {
   const std::vector<std::string>& series_key(const Window& window) const;
   /// Time of the sample `step` steps after the window's origin, in the unit of the schema.
   std::int64_t time_at(const Window& window, std::int64_t step) const;
+  /// The series and the time of a window's first sample to forecast, for messages: "id=a from
+  /// 2024-01-02T11:00".
+  std::string describe(const Window& window) const;
   /// Raw target values of the `count` rows before the origin, oldest first; fewer where the series,
   /// or its part since the last gap in time, is shorter.
   std::vector<double> history(const Window& window, std::int64_t count) const;

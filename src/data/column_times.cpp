@@ -107,6 +107,40 @@ Times read_steps(const TableFile& file, const std::string& name) {
   return times;
 }
 
+/// Rows counted and the first few named.
+struct Rows {
+  std::int64_t count = 0;
+  std::string first;
+
+  void add(std::size_t row) {
+    if (++count <= 3) first += (count > 1 ? ", " : "") + std::to_string(row + 1);
+  }
+};
+
+void check_times(const TableFile& file, const std::string& name,
+                 const std::vector<std::int64_t>& values) {
+  // So that differences of two times cannot overflow: 1823 to 2116 in nanoseconds, far beyond any
+  // calendar in coarser units.
+  constexpr std::int64_t kLimit = std::numeric_limits<std::int64_t>::max() / 2;
+  Rows missing;
+  Rows far;
+  for (std::size_t row = 0; row < values.size(); ++row) {
+    if (values[row] >= -kLimit && values[row] <= kLimit) continue;
+    (values[row] == std::numeric_limits<std::int64_t>::min() ? missing : far).add(row);
+  }
+  if (missing.count > 0) {
+    fail_column(file, name,
+                "is the time, but has " + count_of(missing.count, "missing value") +
+                    ", first in row " + missing.first + "; drop these rows");
+  }
+  if (far.count > 0) {
+    fail_column(file, name,
+                "is the time, but has " + count_of(far.count, "value") +
+                    " too far from 1970 for its unit, first in row " + far.first +
+                    "; drop these rows, or store the times in a coarser unit");
+  }
+}
+
 }  // namespace
 
 Times read_times(const TableFile& file, const std::string& name) {
@@ -121,19 +155,7 @@ Times read_times(const TableFile& file, const std::string& name) {
   } else {
     fail_column(file, name, "holds " + info.type->ToString() + ", which cannot be time");
   }
-  std::int64_t missing = 0;
-  std::string rows;
-  for (std::size_t row = 0; row < times.values.size(); ++row) {
-    // Far beyond any calendar, and so that differences of two times cannot overflow.
-    constexpr std::int64_t kLimit = std::numeric_limits<std::int64_t>::max() / 2;
-    if (times.values[row] >= -kLimit && times.values[row] <= kLimit) continue;
-    if (++missing <= 3) rows += (missing > 1 ? ", " : "") + std::to_string(row + 1);
-  }
-  if (missing > 0) {
-    fail_column(file, name,
-                "is the time, but has " + count_of(missing, "missing value") + ", first in row " +
-                    rows + "; drop these rows");
-  }
+  check_times(file, name, times.values);
   return times;
 }
 

@@ -33,6 +33,8 @@ void append_windows(const detail::DatasetRows& rows, std::int32_t s, std::int64_
   const auto& group = rows.groups[static_cast<std::size_t>(series.group)];
   const std::int64_t horizon = rows.schema.options.horizon;
   const std::int32_t* run_begin = rows.run_begin.data() + group.begin;
+  // A longer stride takes one window of each part as well, and cannot overflow.
+  stride = std::min(stride, std::max<std::int64_t>(1, last - first));
   for (std::int64_t begin = first; begin < last;) {
     // Within [begin, end) there is no gap.
     std::int64_t end = begin + 1;
@@ -190,6 +192,11 @@ std::int64_t Dataset::time_at(const Window& window, std::int64_t step) const {
   const std::int64_t nearest = std::clamp<std::int64_t>(row, 0, group.rows - 1);
   const std::int64_t time = rows.times[static_cast<std::size_t>(group.begin + nearest)];
   return row == nearest ? time : rows.axis.advance(time, row - nearest);
+}
+
+std::string Dataset::describe(const Window& window) const {
+  return detail::describe_key(schema().options.id, series_key(window)) + " from " +
+         impl_->rows.axis.text(time_at(window, 0));
 }
 
 std::vector<double> Dataset::history(const Window& window, std::int64_t count) const {

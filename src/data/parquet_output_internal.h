@@ -16,7 +16,7 @@ namespace reprise::detail {
 
 class ParquetOutput {
  public:
-  /// Throws `DataError` where the file cannot be made.
+  /// Throws `DataError` where the file cannot be made, or is a device, a pipe or a folder.
   ParquetOutput(const std::filesystem::path& file, const std::shared_ptr<arrow::Schema>& schema);
   /// Removes what was not committed.
   ~ParquetOutput();
@@ -32,7 +32,6 @@ class ParquetOutput {
   void check(const arrow::Status& status) const;
 
   std::filesystem::path file_;
-  std::filesystem::path partial_;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -46,7 +46,8 @@ std::vector<ColumnInfo> open_columns(const TableFile& file, const DataOptions& o
   }
   std::vector<ColumnInfo> open;
   for (const auto& info : file.columns()) {
-    if (!taken.contains(info.name)) open.push_back(info);
+    // pandas writes its row labels under an empty name.
+    if (!info.name.empty() && !taken.contains(info.name)) open.push_back(info);
   }
   return open;
 }

@@ -96,6 +96,7 @@ class ColumnRoles {
   }
 
   void place_by_type_and_name(const std::string& name) {
+    if (name.empty()) return leave_out(name, "without a name");
     const auto& info = build_.file.column(name, "a variable");
     if (info.kind == ColumnKind::kUnusable) {
       leave_out(name, "of a type that is not used (lists, structs and the like)");

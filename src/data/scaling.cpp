@@ -3,11 +3,18 @@
 
 #include "reprise/errors.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
 
 namespace reprise::detail {
+namespace {
+
+// Of the mean: a deviation below it is taken for rounding.
+constexpr double kConstantShare = 1e-12;
+
+}  // namespace
 
 void Moments::merge(const Moments& other) {
   if (other.count == 0) return;
@@ -26,11 +33,14 @@ double Moments::deviation() const {
 bool Moments::is_constant() const {
   // Equal doubles differ from their computed mean by about 1e-16 of it; below 1e-30 the scaled
   // values would overflow.
-  return deviation() <= 1e-12 * std::abs(mean) || deviation() < 1e-30;
+  return deviation() <= kConstantShare * std::abs(mean) || deviation() < 1e-30;
 }
 
 Scaler Moments::scaler() const {
-  return {mean, is_constant() ? 1.0 : deviation()};
+  if (!is_constant()) return {mean, deviation()};
+  // The mean of equal values of 1e30 is off by 1e14: divided by 1, that would be a loss beyond all
+  // others.
+  return {mean, std::max(1.0, kConstantShare * std::abs(mean))};
 }
 
 float normalise(double raw, const Scaler& scaler, const char* column) {

@@ -167,9 +167,10 @@ class TableBuilder {
 
 void SynthesizeOptions::validate() const {
   const auto check = [](const char* field, std::int64_t value, std::int64_t least) {
-    if (value < least || value > (std::int64_t{1} << 40)) {
-      throw OptionError(field, std::string(field) + ": is " + std::to_string(value) +
-                                   ", must be at least " + std::to_string(least));
+    constexpr std::int64_t kMost = std::int64_t{1} << 40;
+    if (value < least || value > kMost) {
+      throw OptionError(field, std::string(field) + ": is " + std::to_string(value) + ", must be " +
+                                   std::to_string(least) + " to " + std::to_string(kMost));
     }
   };
   check("series", series, 1);

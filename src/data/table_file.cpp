@@ -61,10 +61,28 @@ char delimiter_of(const std::filesystem::path& file) {
   throw DataError(file.string() + ": " + what);
 }
 
+/// Arrow's own words: the first line, for the rest quotes the file.
+std::string reason(const std::string& message) {
+  constexpr std::size_t kLongest = 200;
+  std::string line = message.substr(0, message.find_first_of("\r\n"));
+  if (line.size() > kLongest) line.resize(kLongest);
+  return " (" + printable(line) + (line.size() < message.size() ? " ...)" : ")");
+}
+
 template <typename T>
 T checked(const std::filesystem::path& file, const std::string& what, arrow::Result<T> result) {
-  if (!result.ok()) fail(file, what + " (" + result.status().message() + ")");
+  if (!result.ok()) fail(file, what + reason(result.status().message()));
   return std::move(result).ValueUnsafe();
+}
+
+/// Spreadsheets save "Unicode text" with two bytes a character, which reads as one odd column.
+void check_is_utf8(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::string mark(2, '\0');
+  in.read(mark.data(), 2);
+  if (mark == "\xFF\xFE" || mark == "\xFE\xFF") {
+    fail(file, "is UTF-16 text; save it as UTF-8");
+  }
 }
 
 void check_is_file(const std::filesystem::path& file) {
@@ -108,7 +126,7 @@ struct TableFile::ParquetSource final : TableFile::Source {
     properties.set_coerce_int96_timestamp_unit(arrow::TimeUnit::MICRO);
     parquet::arrow::FileReaderBuilder builder;
     const auto status = builder.OpenFile(path.string());
-    if (!status.ok()) fail(file, "is not a Parquet file (" + status.message() + ")");
+    if (!status.ok()) fail(file, "is not a Parquet file" + reason(status.message()));
     builder.properties(properties);
     reader = checked(file, "is not a Parquet file", builder.Build());
   }
@@ -116,7 +134,7 @@ struct TableFile::ParquetSource final : TableFile::Source {
   std::shared_ptr<arrow::Schema> schema() override {
     std::shared_ptr<arrow::Schema> schema;
     const auto status = reader->GetSchema(&schema);
-    if (!status.ok()) fail(file, "cannot read the columns (" + status.message() + ")");
+    if (!status.ok()) fail(file, "cannot read the columns" + reason(status.message()));
     return schema;
   }
 
@@ -168,6 +186,7 @@ struct TableFile::ParquetSource final : TableFile::Source {
 
 struct TableFile::CsvSource final : TableFile::Source {
   explicit CsvSource(const std::filesystem::path& path) {
+    check_is_utf8(path);
     const auto input =
         checked(path, "cannot be opened", arrow::io::ReadableFile::Open(path.string()));
     auto parse = arrow::csv::ParseOptions::Defaults();
@@ -206,7 +225,7 @@ TableFile::TableFile(const std::filesystem::path& file) : file_(file) {
     }
     row_count_ = source_->row_count();
   } catch (const parquet::ParquetException& error) {
-    fail(file, std::string("is not a Parquet file (") + error.what() + ")");
+    fail(file, "is not a Parquet file" + reason(error.what()));
   }
   if (row_count_ == 0) fail(file, "the table has no rows");
 }
@@ -246,7 +265,7 @@ void TableFile::read(const std::vector<std::string>& names, const Visitor& visit
   try {
     source_->read(fields, visit);
   } catch (const parquet::ParquetException& error) {
-    fail(file_, "cannot read " + list_of(names) + " (" + error.what() + ")");
+    fail(file_, "cannot read " + list_of(names) + reason(error.what()));
   }
 }
 

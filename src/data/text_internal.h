@@ -19,6 +19,10 @@ std::string count_of(std::int64_t count, std::string_view noun);
 std::string describe_key(const std::vector<std::string>& columns,
                          const std::vector<std::string>& values);
 
+/// `text` as a terminal can show it: bytes that are not UTF-8 and control characters become \xNN,
+/// line ends \n unless `keeps_lines`. Files may hold any bytes, also those that command a terminal.
+std::string printable(std::string_view text, bool keeps_lines = false);
+
 std::string lower_case(std::string_view text);
 
 }  // namespace reprise::detail

@@ -12,6 +12,10 @@ namespace {
 
 using detail::require;
 
+// Beyond these no machine trains the model, and building it would take the memory of all.
+constexpr std::int64_t kMaxWidth = 16384;
+constexpr std::int64_t kMaxLstmLayers = 64;
+
 void require_cardinalities(const std::vector<std::int64_t>& cardinalities, const char* field) {
   for (auto cardinality : cardinalities)
     require(cardinality >= 1, field, "at least 1 category", cardinality);
@@ -35,9 +39,10 @@ void TftOptions::validate() const {
   require(encoder_length >= 1, "encoder", "at least 1 sample", encoder_length);
   require(horizon >= 1, "horizon", "at least 1 sample", horizon);
   require(hidden_size >= 1, "hidden", "at least 1", hidden_size);
+  require(hidden_size <= kMaxWidth, "hidden", "at most 16384", hidden_size);
   require(attention_heads >= 1, "heads", "at least 1", attention_heads);
   require(hidden_size % attention_heads == 0, "heads", "a divisor of hidden", attention_heads);
-  require(lstm_layers >= 1, "lstm_layers", "at least 1", lstm_layers);
+  require(lstm_layers >= 1 && lstm_layers <= kMaxLstmLayers, "lstm_layers", "1 to 64", lstm_layers);
   require(dropout >= 0.0 && dropout < 1.0, "dropout", "a number in [0, 1)", dropout);
   require(!quantiles.empty(), "quantiles", "at least one", "empty");
   for (double quantile : quantiles)
@@ -45,7 +50,8 @@ void TftOptions::validate() const {
   require(std::adjacent_find(quantiles.begin(), quantiles.end(), std::greater_equal<>()) ==
               quantiles.end(),
           "quantiles", "ascending numbers", c10::Join(",", quantiles));
-  require(variable_width >= 0, "variable_width", "0 (as hidden) or more", variable_width);
+  require(variable_width >= 0 && variable_width <= kMaxWidth, "variable_width",
+          "0 (as hidden) to 16384", variable_width);
   require(std::isfinite(layer_norm_epsilon) && layer_norm_epsilon > 0.0, "layer_norm_epsilon",
           "a positive number", layer_norm_epsilon);
   require(static_reals >= 0, "static_reals", "0 or more", static_reals);

@@ -59,6 +59,20 @@ void for_each_forecast(TemporalFusionTransformer& model, const Dataset& dataset,
   }
 }
 
+/// Forecasts that are no numbers come from weights, never from the table: that is checked when it
+/// is read.
+void require_finite(const torch::Tensor& forecast, const Dataset& dataset,
+                    std::span<const Window> windows) {
+  const auto is_finite = torch::isfinite(forecast).flatten(1).all(1);
+  if (is_finite.all().item<bool>()) return;
+  const auto bad = is_finite.logical_not().nonzero();
+  throw std::runtime_error(
+      "the forecast of " +
+      dataset.describe(windows[static_cast<std::size_t>(bad[0].item<std::int64_t>())]) +
+      " is not finite: the weights of the model have diverged; train it again "
+      "with a smaller lr");
+}
+
 constexpr std::int64_t kMinute = 60;  // in seconds
 constexpr std::int64_t kDay = 86400;
 
@@ -98,7 +112,8 @@ at::Tensor predict(TemporalFusionTransformer& model, const Dataset& dataset,
                    const std::string& device) {
   std::vector<torch::Tensor> forecasts;
   for_each_forecast(model, dataset, windows, batch_size, torch::Device(device),
-                    [&](const Batch&, const torch::Tensor& forecast, std::span<const Window>) {
+                    [&](const Batch&, const torch::Tensor& forecast, std::span<const Window> part) {
+                      require_finite(forecast, dataset, part);
                       forecasts.push_back(forecast);
                     });
   const auto& options = model->options();
@@ -132,6 +147,7 @@ std::vector<Score> evaluate(TemporalFusionTransformer& model, const Dataset& dat
   for_each_forecast(
       model, dataset, windows, batch_size, torch::Device(device),
       [&](const Batch& batch, const torch::Tensor& forecast, std::span<const Window> part) {
+        require_finite(forecast, dataset, part);
         const auto actual = to_raw(batch.target, batch);
         for (auto& entry : entries) {
           entry.risk.add(entry.naive ? entry.naive->forecast(part) : forecast, actual);

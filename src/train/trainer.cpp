@@ -32,6 +32,8 @@ double seconds_since(Clock::time_point start) {
 // Enough windows for a steady estimate; all of a long table's would cost more than training.
 constexpr std::size_t kMaxValidWindows = 4096;
 constexpr double kWarmUpShare = 0.05;
+constexpr std::int64_t kMostEpochs = 1'000'000;
+constexpr std::int64_t kMostBatch = std::int64_t{1} << 24;
 constexpr std::int64_t kMostLoaderThreads = 256;
 
 /// Fisher-Yates with a generator whose sequence the standard fixes, so that the order depends on
@@ -43,12 +45,8 @@ void shuffle(std::vector<Window>& windows, std::mt19937_64& generator) {
 
 std::string describe(const Dataset& dataset, std::span<const Window> windows) {
   std::string text;
-  for (const auto& window : windows.first(std::min<std::size_t>(windows.size(), 3))) {
-    std::string key;
-    for (const auto& part : dataset.series_key(window)) key += (key.empty() ? "" : ",") + part;
-    text += c10::str(text.empty() ? "" : "; ", "series ", key.empty() ? "(all)" : key, " at time ",
-                     dataset.time_at(window, 0));
-  }
+  for (const auto& window : windows.first(std::min<std::size_t>(windows.size(), 3)))
+    text += (text.empty() ? "" : "; ") + dataset.describe(window);
   return text;
 }
 
@@ -109,7 +107,7 @@ class Training {
     for (auto started = Clock::now(); !is_over() && loader.next(batch); started = Clock::now()) {
       const auto count = static_cast<std::size_t>(batch.target.size(0));
       const double loss = run_step(detail::to_device(batch, device_));
-      if (!std::isfinite(loss)) fail_on_loss(loss, std::span(train_windows_).subspan(first, count));
+      if (!std::isfinite(loss)) fail_on_loss(std::span(train_windows_).subspan(first, count));
       first += count;
       result_.windows += static_cast<std::int64_t>(count);
       result_.train_s += seconds_since(started);
@@ -135,12 +133,18 @@ class Training {
     return value;
   }
 
-  [[noreturn]] void fail_on_loss(double loss, std::span<const Window> windows) {
+  [[noreturn]] void fail_on_loss(std::span<const Window> windows) {
     if (best_) best_->restore(*model_);
     throw std::runtime_error(
-        c10::str("train: the loss is ", loss, " at step ", step_ + 1, " (", windows.size(),
-                 " windows: ", describe(dataset_, windows),
+        c10::str("the loss is not finite at step ", step_ + 1, " (", windows.size(),
+                 windows.size() == 1 ? " window: " : " windows: ", describe(dataset_, windows),
                  "); use a smaller lr or a smaller clip_norm, or look at these rows"));
+  }
+
+  [[noreturn]] void fail_on_valid_loss() {
+    if (best_) best_->restore(*model_);
+    throw std::runtime_error(c10::str("the loss on the validation rows is not finite after step ",
+                                      step_, "; use a smaller lr or a smaller clip_norm"));
   }
 
   void set_lr() {
@@ -173,10 +177,11 @@ class Training {
 
   void validate(StepReport& report) {
     if (average_) average_->swap(*model_);
-    if (!valid_windows_.empty()) report.valid_loss = validation_loss();
-    const bool is_better =
-        std::isfinite(report.valid_loss) &&
-        !(result_.best_valid_loss <= report.valid_loss);  // true when that is NaN
+    if (!valid_windows_.empty()) {
+      report.valid_loss = validation_loss();
+      if (!std::isfinite(report.valid_loss)) fail_on_valid_loss();
+    }
+    const bool is_better = !(result_.best_valid_loss <= report.valid_loss);  // true when NaN
     if (valid_windows_.empty() || !best_ || is_better) {
       report.is_best = true;
       result_.best_valid_loss = report.valid_loss;
@@ -231,8 +236,10 @@ class Training {
 
 void TrainOptions::validate() const {
   using detail::require;
-  require(epochs >= 1, "epochs", "at least 1", epochs);
-  require(batch_size >= 1, "batch_size", "at least 1 window", batch_size);
+  // The bounds keep products such as epochs x steps within 64 bits.
+  require(epochs >= 1 && epochs <= kMostEpochs, "epochs", "1 to 1000000", epochs);
+  require(batch_size >= 1 && batch_size <= kMostBatch, "batch_size", "1 to 16777216 windows",
+          batch_size);
   require(std::isfinite(lr) && lr > 0, "lr", "a positive number", lr);
   require(schedule == "constant" || schedule == "cosine", "schedule", "constant or cosine",
           schedule);

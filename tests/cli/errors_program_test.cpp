@@ -93,6 +93,13 @@ INSTANTIATE_TEST_SUITE_P(
         BadTable{"EmptyFile", "sales.csv", "\n", {}, {"sales.csv"}},
         BadTable{"HiddenNotDivisible", "sales.csv", kSales, {"--heads", "3"}, {"--heads"}},
         BadTable{"ValueOutOfRange", "sales.csv", kSales, {"--dropout", "1.5"}, {"--dropout"}},
+        BadTable{"TooWide", "sales.csv", kSales, {"--hidden", "1000000000"}, {"at most 16384"}},
+        BadTable{"TooDeep", "sales.csv", kSales, {"--lstm-layers", "100000000"}, {"1 to 64"}},
+        BadTable{"TooLargeBatch",
+                 "sales.csv",
+                 kSales,
+                 {"--batch-size", "9223372036854775807"},
+                 {"1 to 16777216 windows"}},
         BadTable{"UnknownDevice", "sales.csv", kSales, {"--device", "tpu"}, {"known: cpu"}}),
     [](const auto& instance) { return instance.param.name; });
 
@@ -130,6 +137,26 @@ INSTANTIATE_TEST_SUITE_P(
         WrongUsage{"NotANumber", {"train", "--hidden", "wide"}, "'wide' is not a whole number"},
         WrongUsage{"NoConfig", {"train", "--config", "c.toml"}, "c.toml"}),
     [](const auto& instance) { return instance.param.name; });
+
+TEST(BadTableProgram, KeepsTheBytesOfAFileOffTheTerminal) {
+  const WorkFolder work;
+  work.write("sales.csv", "\x1B[31m\xFF,time\n1,2\n");
+  const Outcome outcome = work.reprise(train_arguments("sales.csv", {"--json"}));
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_EQ(outcome.err.find_first_of("\x1B\xFF"), std::string::npos) << outcome.err;
+  EXPECT_THAT(json::parse(outcome.out)["error"], HasSubstr("\\x1B[31m\\xFF"));
+}
+
+TEST(WrongUsageProgram, NamesTheFolderThatCannotBeMade) {
+  const WorkFolder work;
+  work.write("sales.csv", kSales);
+  for (const std::string& out : {std::string("sales.csv/run"), std::string(300, 'x')}) {
+    const Outcome outcome = work.reprise(train_arguments("sales.csv", {"--out", out}));
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+    EXPECT_EQ(error_count(outcome.err), 1U) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("--out: " + out + " cannot be made"));
+  }
+}
 
 TEST(WrongUsageProgram, IsTheDocumentUnderJson) {
   const WorkFolder work;

@@ -117,14 +117,16 @@ std::string sales_csv(int shops, int steps) {
 std::vector<std::string> train_arguments(const std::string& file,
                                          const std::vector<std::string>& more) {
   std::vector<std::string> arguments = {
-      "train", "--parquet-file", file,    "--time",    "time", "--id",      "shop", "--target",
-      "sales", "--known",        "price", "--encoder", "12",   "--horizon", "4",    "--hidden",
-      "4",     "--batch-size",   "64",    "--threads", "1"};
+      "train", "--parquet-file", file,    "--time",    "time",  "--id",
+      "shop",  "--target",       "sales", "--known",   "price", "--encoder",
+      "12",    "--horizon",      "4",     "--threads", "1"};
   const auto add_default = [&](const char* flag, const char* value) {
     if (std::find(more.begin(), more.end(), flag) == more.end()) {
       arguments.insert(arguments.end(), {flag, value});
     }
   };
+  add_default("--hidden", "4");
+  add_default("--batch-size", "64");
   add_default("--heads", "1");
   add_default("--epochs", "1");
   arguments.insert(arguments.end(), more.begin(), more.end());

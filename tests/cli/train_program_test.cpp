@@ -3,6 +3,8 @@
 // interrupts.
 #include "program.h"
 
+#include <sys/stat.h>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -183,6 +185,61 @@ TEST(TrainProgram, LeavesAFolderThatIsNotEmptyAlone) {
   EXPECT_EQ(work.read("run/mine.txt"), "keep");
 }
 
+// Both find the folder empty; two runs in one would be neither.
+TEST(TrainProgram, SharesNoFolderWithAnotherRun) {
+  const WorkFolder work;
+  work.write("sales.csv", sales_csv(1, 150));
+  std::vector<std::thread> threads;
+  std::vector<Outcome> outcomes(3);
+  for (Outcome& outcome : outcomes) {
+    threads.emplace_back(
+        [&] { outcome = work.reprise(train_arguments("sales.csv", {"--out", "run"})); });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  std::vector<int> codes;
+  for (const Outcome& outcome : outcomes) {
+    codes.push_back(outcome.exit_code);
+  }
+  EXPECT_THAT(codes, ::testing::UnorderedElementsAre(0, 2, 2));
+}
+
+TEST(TrainProgram, LeavesNoModelOfATrainingThatDiverged) {
+  const WorkFolder work;
+  work.write("sales.csv", sales_csv(1, 150));
+  const Outcome outcome = work.reprise(train_arguments(
+      "sales.csv", {"--out", "run", "--lr", "1e30", "--schedule", "constant", "--clip-norm", "0"}));
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("is not finite"));
+  EXPECT_THAT(outcome.err, HasSubstr("no weights are saved"));
+  EXPECT_FALSE(std::filesystem::exists(work / "run/model.safetensors"));
+  EXPECT_EQ(json::parse(work.read("run/summary.json"))["status"], "interrupted");
+}
+
+TEST(TrainProgram, SaysThatStdoutIsFull) {
+  const WorkFolder work;
+  work.write("sales.csv", sales_csv(1, 150));
+  const Outcome outcome = work.run(
+      "/bin/sh", {"-c", "exec \"$0\" inspect sales.csv --json > /dev/full", REPRISE_PROGRAM});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("stdout cannot be written"));
+}
+
+TEST(TrainProgram, PrintsIntoNoFileOfItsOwnWhenStdoutIsClosed) {
+  const WorkFolder work;
+  work.write("sales.csv", sales_csv(1, 150));
+  std::vector<std::string> arguments = {"-c", "exec \"$0\" \"$@\" >&- 2>&- <&-", REPRISE_PROGRAM};
+  for (const std::string& argument : train_arguments("sales.csv", {"--out", "run"})) {
+    arguments.push_back(argument);
+  }
+  EXPECT_EQ(work.run("/bin/sh", arguments).exit_code, 0);
+  std::istringstream lines(work.read("run/metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_TRUE(json::accept(line)) << line;
+  }
+}
+
 // Waits until the run has trained some steps; gives up after a minute.
 void wait_for_metrics(const WorkFolder& work) {
   for (int i = 0; i < 600 && work.read("run/metrics.jsonl").empty(); ++i) {
@@ -254,19 +311,22 @@ TEST(EvaluateProgram, NamesTheRunItCannotRead) {
   EXPECT_THAT(outcome.err, HasSubstr("nowhere"));
 }
 
-TEST(PredictProgram, WritesOneForecastPerSeries) {
-  const WorkFolder work;
-  const std::string table = sales_csv(2, 200);
-  work.write("sales.csv", table);
-  // Four more rows of each shop whose sales are not known yet.
-  std::string future = table;
+// 200 rows of two shops, and four more of each whose sales are not known yet.
+std::string sales_with_future() {
+  std::string future = sales_csv(2, 200);
   for (const char* shop : {"s0", "s1"}) {
     for (int hour = 8; hour < 12; ++hour) {  // 200 rows end at hour 7 of the 9th: 200 = 8 * 24 + 8
       future += std::string(shop) + ",2024-01-09 " + (hour < 10 ? "0" : "") + std::to_string(hour) +
                 ":00:00,,1.2\n";
     }
   }
-  work.write("future.csv", future);
+  return future;
+}
+
+TEST(PredictProgram, WritesOneForecastPerSeries) {
+  const WorkFolder work;
+  work.write("sales.csv", sales_csv(2, 200));
+  work.write("future.csv", sales_with_future());
   ASSERT_EQ(work.reprise(train_arguments("sales.csv", {"--out", "run"})).exit_code, 0);
   const Outcome outcome = work.reprise(
       {"predict", "run", "--parquet-file", "future.csv", "--out", "f.parquet", "--json"});
@@ -281,6 +341,42 @@ TEST(PredictProgram, WritesOneForecastPerSeries) {
     names.push_back(column["name"]);
   }
   EXPECT_THAT(names, Contains("shop"));
+}
+
+TEST(PredictProgram, OverwritesNeitherTheTableNorTheRunNorADevice) {
+  const WorkFolder work;
+  const std::string table = sales_with_future();
+  work.write("sales.csv", table);
+  ASSERT_EQ(work.reprise(train_arguments("sales.csv", {"--out", "run"})).exit_code, 0);
+  const std::string model = work.read("run/model.safetensors");
+  std::filesystem::create_symlink("sales.csv", work / "link.csv");
+  for (const char* out : {"sales.csv", "./run/../sales.csv", "link.csv", "run/model.safetensors"}) {
+    const Outcome outcome =
+        work.reprise({"predict", "run", "--parquet-file", "sales.csv", "--out", out});
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("name another file"));
+  }
+  EXPECT_EQ(work.read("sales.csv"), table);
+  EXPECT_EQ(work.read("run/model.safetensors"), model);
+  ASSERT_EQ(mkfifo((work / "pipe").c_str(), 0600), 0);
+  const Outcome outcome =
+      work.reprise({"predict", "run", "--parquet-file", "sales.csv", "--out", "pipe"});
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("no regular file"));
+  EXPECT_TRUE(std::filesystem::is_fifo(work / "pipe"));
+}
+
+TEST(PredictProgram, KeepsALinkAndReplacesWhatItPointsTo) {
+  const WorkFolder work;
+  work.write("sales.csv", sales_with_future());
+  work.write("old.parquet", "old");
+  std::filesystem::create_symlink("old.parquet", work / "f.parquet");
+  ASSERT_EQ(work.reprise(train_arguments("sales.csv", {"--out", "run"})).exit_code, 0);
+  const Outcome outcome =
+      work.reprise({"predict", "run", "--parquet-file", "sales.csv", "--out", "f.parquet"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_TRUE(std::filesystem::is_symlink(work / "f.parquet"));
+  EXPECT_EQ(work.read("old.parquet").substr(0, 4), "PAR1");
 }
 
 TEST(DemoProgram, ScoresTheProtocolsWindowsBesideBaselinesAndReferences) {

@@ -33,9 +33,25 @@ void write_all(TrainedModel& trained, const Dataset& dataset, const std::vector<
   writer.finish();
 }
 
+// The table and the run are read; a slip of the name must not cost either.
+void check_out_file(const Settings& settings) {
+  const auto refuse = [&](const std::filesystem::path& file, const char* what) {
+    std::error_code ignored;
+    if (std::filesystem::equivalent(settings.out, file, ignored)) {
+      throw OptionError("out", "--out: " + settings.out + " is " + what + "; name another file");
+    }
+  };
+  refuse(settings.parquet_file, "the table itself");
+  for (const char* name :
+       {"config.toml", "schema.json", "model.safetensors", "metrics.jsonl", "summary.json"}) {
+    refuse(std::filesystem::path(settings.run) / name, "a file of the run");
+  }
+}
+
 int run_predict(Settings& settings, Terminal& terminal) {
   settings.train.validate();
   check_table_file(settings.parquet_file);
+  check_out_file(settings);
   TrainedModel trained = load_trained_model(settings.run);
   const Dataset dataset = Dataset::apply(settings.parquet_file, trained.schema);
   const std::vector<Window> windows = dataset.forecast_windows();

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "command.h"
 
+#include "data/text_internal.h"
 #include "interrupt.h"
 #include "reprise/errors.h"
+
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
@@ -18,6 +22,16 @@ namespace reprise {
 namespace {
 
 constexpr std::int64_t kMaxThreads = 1024;
+
+constexpr const char* kOutOfMemory =
+    "out of memory; use a smaller --batch-size or --hidden, or --checkpointing aggressive";
+
+// LibTorch's allocator of the CPU reports it as an error like any other.
+bool is_out_of_memory(const c10::Error& error) {
+  const std::string_view message = error.what_without_backtrace();
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+         message.find("can't allocate memory") != std::string_view::npos;
+}
 
 void apply_common(const Settings& settings) {
   if (settings.threads < 0 || settings.threads > kMaxThreads) {
@@ -37,8 +51,9 @@ bool asks_for_json(int argc, const char* const* argv) {
                      [](const char* argument) { return std::string_view(argument) == "--json"; });
 }
 
-int write_error(Terminal& terminal, const std::string& who, const std::string& message,
+int write_error(Terminal& terminal, const std::string& who, const std::string& text,
                 int exit_code) {
+  const std::string message = detail::printable(text, true);
   // The library's own messages may begin with the same word.
   const bool names_itself = message.rfind(who + ": ", 0) == 0;
   terminal.error(names_itself ? message : who + ": " + message);
@@ -59,6 +74,23 @@ std::string with_flag(const OptionError& error) {
   return is_named || !is_flag ? message : message + "\n  help: the option is " + flag;
 }
 
+// A file opened under the number of a closed stream would take in what is printed.
+void keep_standard_streams() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(descriptor, F_GETFD) < 0) {
+      ::open("/dev/null", O_RDWR);
+    }
+  }
+}
+
+// What was asked for on stdout has not arrived where the disk is full.
+int check_stdout(Terminal& terminal, const std::string& who, int exit_code) {
+  if (std::cout.flush() || exit_code != kExitDone) {
+    return exit_code;
+  }
+  return write_error(terminal, who, "stdout cannot be written; is the disk full?", kExitFailed);
+}
+
 }  // namespace
 
 int report_error(Terminal& terminal, const std::string& who) {
@@ -69,31 +101,32 @@ int report_error(Terminal& terminal, const std::string& who) {
   } catch (const DataError& error) {
     return write_error(terminal, who, error.what(), kExitWrongInput);
   } catch (const c10::Error& error) {
-    return write_error(terminal, who, error.what_without_backtrace(), kExitFailed);
+    return is_out_of_memory(error)
+               ? write_error(terminal, who, kOutOfMemory, kExitFailed)
+               : write_error(terminal, who, error.what_without_backtrace(), kExitFailed);
   } catch (const std::bad_alloc&) {
-    return write_error(terminal, who,
-                       "out of memory; use a smaller --batch-size or --checkpointing aggressive",
-                       kExitFailed);
+    return write_error(terminal, who, kOutOfMemory, kExitFailed);
   } catch (const std::exception& error) {
     return write_error(terminal, who, error.what(), kExitFailed);
   }
 }
 
 int run_program(const Program& program, Settings& settings, int argc, const char* const* argv) {
+  keep_standard_streams();
   exit_on_interrupt();
   Terminal terminal(asks_for_json(argc, argv));
   std::string who = program.name;
   try {
     const Invocation invocation = parse_command_line(program, settings, argc, argv);
     if (invocation.command == nullptr) {
-      std::cout << invocation.text << std::flush;
-      return kExitDone;
+      std::cout << invocation.text;
+      return check_stdout(terminal, who, kExitDone);
     }
     if (program.has_subcommands) {
       who = invocation.command->name;
     }
     apply_common(settings);
-    return invocation.command->run(settings, terminal);
+    return check_stdout(terminal, who, invocation.command->run(settings, terminal));
   } catch (...) {
     return report_error(terminal, who);
   }

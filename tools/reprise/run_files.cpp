@@ -10,6 +10,10 @@
 #include <torch/headeronly/version.h>
 #include <nlohmann/json.hpp>
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <ctime>
@@ -40,7 +44,8 @@ std::filesystem::path choose_run_folder(const std::string& out, const std::strin
   const std::string name = std::filesystem::path(file).stem().string() + "-" + local_date_time();
   std::filesystem::path run = std::filesystem::path("runs") / name;
   // Two runs within one second.
-  for (int number = 2; std::filesystem::exists(run); ++number) {
+  std::error_code ignored;
+  for (int number = 2; std::filesystem::exists(run, ignored); ++number) {
     run = std::filesystem::path("runs") / (name + "-" + std::to_string(number));
   }
   return run;
@@ -61,9 +66,26 @@ void check_run_folder(const std::filesystem::path& run) {
   }
 }
 
-MetricsFile::MetricsFile(const std::filesystem::path& run)
-    : path_(run / "metrics.jsonl"), stream_(path_) {
-  if (!stream_) {
+void make_run_folder(const std::filesystem::path& run) {
+  std::error_code error;
+  std::filesystem::create_directories(run, error);
+  if (error) {
+    throw OptionError("out", "--out: " + run.string() + " cannot be made: " + error.message());
+  }
+}
+
+MetricsFile::MetricsFile(const std::filesystem::path& run) : path_(run / "metrics.jsonl") {
+  // Of several programs that found the folder empty, one alone makes this file.
+  const int descriptor = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor < 0 && errno == EEXIST) {
+    throw OptionError("out",
+                      "--out: another run writes to " + run.string() + "; name another folder");
+  }
+  if (descriptor >= 0) {
+    ::close(descriptor);
+    stream_.open(path_, std::ios::app);
+  }
+  if (descriptor < 0 || !stream_) {
     throw DataError(path_.string() + ": cannot be written");
   }
 }

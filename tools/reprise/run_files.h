@@ -21,6 +21,9 @@ std::filesystem::path choose_run_folder(const std::string& out, const std::strin
 /// Throws `OptionError` when `run` exists and is anything but an empty folder.
 void check_run_folder(const std::filesystem::path& run);
 
+/// Makes the folder where there is none. Throws `OptionError`.
+void make_run_folder(const std::filesystem::path& run);
+
 /// metrics.jsonl: one line per step, and one per evaluation.
 class MetricsFile {
  public:

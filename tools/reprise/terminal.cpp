@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "terminal.h"
 
+#include "data/text_internal.h"
 #include "text.h"
 
 #include <sys/ioctl.h>
@@ -52,7 +53,7 @@ std::string Terminal::coloured(const char* code, const std::string& text) const 
 
 void Terminal::result(const std::string& text) {
   progress("");
-  *results_ << text << std::flush;
+  *results_ << detail::printable(text, true) << std::flush;
 }
 
 void Terminal::json(const std::string& document) {
@@ -63,17 +64,17 @@ void Terminal::json(const std::string& document) {
 
 void Terminal::note(const std::string& text) {
   progress("");
-  *messages_ << text << std::endl;
+  *messages_ << detail::printable(text, true) << std::endl;
 }
 
 void Terminal::warning(const std::string& text) {
   progress("");
-  *messages_ << coloured("33", "warning:") << " " << text << std::endl;
+  *messages_ << coloured("33", "warning:") << " " << detail::printable(text, true) << std::endl;
 }
 
 void Terminal::error(const std::string& text) {
   progress("");
-  *messages_ << coloured("31", "error:") << " " << text << std::endl;
+  *messages_ << coloured("31", "error:") << " " << detail::printable(text, true) << std::endl;
 }
 
 void Terminal::progress(const std::string& text) {

@@ -66,8 +66,9 @@ class StepListener {
   }
 
   std::int64_t last_step() const { return last_step_; }
-  bool is_interrupted() const { return interrupt_.requested(); }
+  /// Whether there are weights worth keeping when training fails.
   bool has_best() const { return has_best_; }
+  bool is_interrupted() const { return interrupt_.requested(); }
 
  private:
   MetricsFile& metrics_;
@@ -116,9 +117,9 @@ class TrainingJob {
   }
 
   void train_and_save() {
-    std::filesystem::create_directories(outcome_.run);
-    write_file_atomically(outcome_.run / "config.toml", resolved_config(settings_));
+    make_run_folder(outcome_.run);
     MetricsFile metrics(outcome_.run);
+    write_file_atomically(outcome_.run / "config.toml", resolved_config(settings_));
     StepListener listener(metrics, terminal_);
     try {
       outcome_.summary.result =
