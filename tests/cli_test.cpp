@@ -424,7 +424,9 @@ TEST(InterruptScope, LeavesAtTheFirstSignalOnceItIsOver) {
   EXPECT_EXIT(
       {
         exit_on_interrupt();
-        { const InterruptScope interrupt; }
+        {
+          const InterruptScope interrupt;
+        }
         std::raise(SIGINT);
       },
       ::testing::ExitedWithCode(kExitInterrupted), "interrupted");

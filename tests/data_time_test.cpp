@@ -22,6 +22,8 @@ using testing::write_parquet;
 
 constexpr std::int64_t kHour = 3600;
 constexpr std::int64_t kDay = 86400;
+// Parquet has no seconds: what is written as such is read back as milliseconds.
+constexpr std::int64_t kMilliseconds = 1000;
 
 TimeAxis seconds(const std::string& zone = "") {
   TimeAxis axis;
@@ -95,7 +97,7 @@ TEST(TimeAxis, SplitsNoMonthsAsGaps) {
   EXPECT_THAT(testing::findings_of(dataset), Not(HasSubstr("gap")));
   EXPECT_THAT(dataset.future_names(), ElementsAre("month"));
   EXPECT_EQ(dataset.schema().frequency, -1);
-  EXPECT_EQ(dataset.time_at({0, 48}, 0), date(2020, 1, 1) * kDay);
+  EXPECT_EQ(dataset.time_at({0, 48}, 0), date(2020, 1, 1) * kDay * kMilliseconds);
 }
 
 // Reported elsewhere: the hour that repeats in autumn was taken for a duplicate, the one that lacks
@@ -105,7 +107,7 @@ TEST(TimeZones, KeepHoursApartOverClockChanges) {
   for (int t = 0; t < 96; ++t)
     times.push_back(date(2021, 10, 29) * kDay + t * kHour);  // clocks go back on the 31st
   const auto dataset = fit_times(times, "Europe/Berlin");
-  EXPECT_EQ(dataset.schema().frequency, kHour);
+  EXPECT_EQ(dataset.schema().frequency, kHour * kMilliseconds);
   EXPECT_FALSE(dataset.schema().wall_clock);
   EXPECT_THAT(testing::findings_of(dataset), IsEmpty());
   // Midnight UTC is 2 o'clock in summer, 1 o'clock in winter; code i + 1 is hour i.
@@ -125,11 +127,11 @@ TEST(TimeZones, LetDaysHave23And25Hours) {
   }
   const auto dataset = fit_times(times, "Europe/Berlin");
   EXPECT_TRUE(dataset.schema().wall_clock);
-  EXPECT_EQ(dataset.schema().frequency, kDay);
+  EXPECT_EQ(dataset.schema().frequency, kDay * kMilliseconds);
   EXPECT_THAT(testing::findings_of(dataset), IsEmpty());
   EXPECT_THAT(dataset.future_names(), ElementsAre("weekday", "month"));
-  EXPECT_EQ(dataset.time_at({0, 60}, 0), (date(2021, 11, 30)) * kDay - kHour);
-  EXPECT_EQ(dataset.time_at({0, 0}, -1), (date(2021, 9, 30)) * kDay - 2 * kHour);
+  EXPECT_EQ(dataset.time_at({0, 60}, 0), ((date(2021, 11, 30)) * kDay - kHour) * kMilliseconds);
+  EXPECT_EQ(dataset.time_at({0, 0}, -1), ((date(2021, 9, 30)) * kDay - 2 * kHour) * kMilliseconds);
 }
 
 TEST(TimeZones, ThatNobodyKnowsFallBackToUtc) {
@@ -236,7 +238,7 @@ TEST(Apply, ConvertsTheTimeUnit) {
       arrow::timestamp(arrow::TimeUnit::NANO), nanoseconds);
   const auto applied = Dataset::apply(
       write_parquet("nanoseconds.parquet", {{"when", stamps}, {"y", reals(y)}}), trained.schema());
-  EXPECT_EQ(applied.time_at({0, 6}, 0), times[6]);
+  EXPECT_EQ(applied.time_at({0, 6}, 0), times[6] * kMilliseconds);
 }
 
 }  // namespace

@@ -76,7 +76,9 @@ struct Candidate {
 /// Columns that may name series, likeliest first: usual names, then text with few distinct values.
 std::vector<Candidate> id_candidates(const TableFile& file, const DataOptions& options) {
   std::vector<Candidate> candidates;
-  for (const auto& info : open_columns(file, options)) {
+  auto without_statics = options;  // an id may be a static category too
+  without_statics.static_columns.clear();
+  for (const auto& info : open_columns(file, without_statics)) {
     const bool is_text = info.kind == ColumnKind::kCategory && info.type->id() != arrow::Type::BOOL;
     const bool is_number = arrow::is_integer(info.type->id());
     const bool has_role_prefix = info.name.starts_with("static_") ||

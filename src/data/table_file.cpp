@@ -13,6 +13,7 @@
 #include <parquet/metadata.h>
 
 #include <fstream>
+#include <set>
 
 namespace reprise::detail {
 namespace {
@@ -220,7 +221,12 @@ TableFile::TableFile(const std::filesystem::path& file) : file_(file) {
     }
     // Kept by name: a temporary would be gone before the first turn of the loop.
     const auto schema = source_->schema();
+    std::set<std::string> names;
     for (const auto& field : schema->fields()) {
+      // Several may have no name: they are left out later.
+      if (!names.insert(field->name()).second && !field->name().empty()) {
+        fail(file, "has two columns named '" + field->name() + "'; rename one");
+      }
       columns_.push_back({field->name(), field->type(), kind_of(*field->type())});
     }
     row_count_ = source_->row_count();
@@ -240,19 +246,13 @@ bool TableFile::has(const std::string& column) const {
 }
 
 const ColumnInfo& TableFile::column(const std::string& column, const std::string& role) const {
-  const ColumnInfo* found = nullptr;
   std::vector<std::string> names;
   for (const auto& info : columns_) {
+    if (info.name == column) return info;
     names.push_back(info.name);
-    if (info.name != column) continue;
-    if (found != nullptr) fail(file_, "has two columns named '" + column + "'; rename one");
-    found = &info;
   }
-  if (found == nullptr) {
-    fail(file_, "no column '" + column + "' (named as " + role + "); the columns are " +
-                    list_of(names, 40));
-  }
-  return *found;
+  fail(file_,
+       "no column '" + column + "' (named as " + role + "); the columns are " + list_of(names, 40));
 }
 
 void TableFile::read(const std::vector<std::string>& names, const Visitor& visit) const {

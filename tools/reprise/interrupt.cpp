@@ -32,7 +32,7 @@ extern "C" void on_signal(int) {
 }  // namespace
 
 void exit_on_interrupt() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
