@@ -75,7 +75,9 @@ TEST(BatchLoader, NeverChangesABatchThatIsStillHeld) {
     for (std::size_t i = 0; i < held.size(); ++i) {
       const auto expected = dataset.gather(
           std::span(windows).subspan(5 * i, std::min<std::size_t>(5, windows.size() - 5 * i)));
-      if (held[i].target.defined()) EXPECT_TRUE(same(held[i], expected));
+      if (held[i].target.defined()) {
+        EXPECT_TRUE(same(held[i], expected));
+      }
       EXPECT_TRUE(torch::equal(views[i], expected.input.observed_real.select(1, 0)));
     }
   }
