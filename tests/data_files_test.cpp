@@ -23,6 +23,7 @@ using ::testing::AllOf;
 using testing::array_of;
 using ::testing::ElementsAre;
 using testing::error_of;
+using testing::fit_error;
 using ::testing::HasSubstr;
 using testing::integers;
 using testing::reals;
@@ -30,11 +31,6 @@ using testing::short_windows;
 using testing::texts;
 using testing::write_parquet;
 using testing::write_text;
-
-std::string fit_error(const std::filesystem::path& file,
-                      const DataOptions& options = short_windows()) {
-  return error_of<DataError>([&] { Dataset::fit(file, options); });
-}
 
 std::string bytes_of(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);

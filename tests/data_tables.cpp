@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstring>
 #include <fstream>
 
 namespace reprise::testing {
@@ -127,6 +128,34 @@ std::string findings_of(const Dataset& dataset) {
   for (const auto& finding : dataset.findings())
     text += finding.what + " -> " + finding.action + "\n";
   return text;
+}
+
+std::string fit_error(const std::filesystem::path& file, const DataOptions& options) {
+  return error_of<DataError>([&] { Dataset::fit(file, options); });
+}
+
+bool same_bytes(const torch::Tensor& a, const torch::Tensor& b) {
+  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
+  return a.sizes() == b.sizes() &&
+         std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+}
+
+bool same_inputs(const TftInput& a, const TftInput& b) {
+  return same_bytes(a.static_real, b.static_real) &&
+         same_bytes(a.static_categorical, b.static_categorical) &&
+         same_bytes(a.observed_real, b.observed_real) &&
+         same_bytes(a.observed_categorical, b.observed_categorical) &&
+         same_bytes(a.known_real, b.known_real) &&
+         same_bytes(a.known_categorical, b.known_categorical);
+}
+
+Panel perturbed(int from, double shift) {
+  const auto shifted = [=](int s, int t) {
+    return wave(s, t) + (t >= from ? shift : 0.0);
+  };
+  return {.series = 3,
+          .steps = 100,
+          .values = {{"y", shifted}, {"observed_x", shifted}, {"known_z", wave}}};
 }
 
 }  // namespace reprise::testing

@@ -77,6 +77,17 @@ std::string error_of(const std::function<void()>& run) {
   return "";
 }
 
+/// The error message of fitting a file.
+std::string fit_error(const std::filesystem::path& file,
+                      const DataOptions& options = short_windows());
+
+/// Whether two tensors hold the same bytes, or are both undefined.
+bool same_bytes(const torch::Tensor& a, const torch::Tensor& b);
+bool same_inputs(const TftInput& a, const TftInput& b);
+
+/// A panel whose rows from step `from` on are shifted by `shift`, but for known columns.
+Panel perturbed(int from, double shift);
+
 /// All findings as text.
 std::string findings_of(const Dataset& dataset);
 

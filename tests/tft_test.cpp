@@ -176,7 +176,11 @@ TEST(TemporalFusionTransformer, IsTheSameForTheSameSeed) {
 TEST(TemporalFusionTransformer, CanBeCloned) {
   TemporalFusionTransformer model(small_options());
   model->eval();
+  torch::manual_seed(8);
+  const auto next = torch::rand({1});
+  torch::manual_seed(8);
   auto copy = std::dynamic_pointer_cast<TemporalFusionTransformerImpl>(model->clone());
+  EXPECT_TRUE(torch::equal(torch::rand({1}), next));
   copy->eval();
   const auto input = random_input(small_options(), 2);
   EXPECT_TRUE(torch::equal(model->forward(input), copy->forward(input)));

@@ -365,6 +365,25 @@ TEST_F(TrainTest, SaysWhatIsWrongWithARunFolder) {
   EXPECT_THAT(error(), HasSubstr("schema.json: schema: is not JSON"));
 }
 
+TEST(SeasonLength, IsThatOfTheFrequencyWhereItDividesOne) {
+  const auto of = [](TimeUnit unit, std::int64_t frequency) {
+    Schema schema;
+    schema.time_unit = unit;
+    schema.frequency = frequency;
+    return season_length(schema);
+  };
+  EXPECT_EQ(of(TimeUnit::kSecond, 3600), 24);
+  EXPECT_EQ(of(TimeUnit::kMillisecond, 900'000), 96);  // 24 h / 15 min
+  EXPECT_EQ(of(TimeUnit::kSecond, 15), 4);
+  EXPECT_EQ(of(TimeUnit::kDay, 1), 7);
+  EXPECT_EQ(of(TimeUnit::kDay, 7), 52);
+  EXPECT_EQ(of(TimeUnit::kDay, 2), 1);          // no whole number in a week
+  EXPECT_EQ(of(TimeUnit::kSecond, 25200), 24);  // 7 h: 24 in a week
+  EXPECT_EQ(of(TimeUnit::kDay, -1), 12);        // months
+  EXPECT_EQ(of(TimeUnit::kDay, -3), 4);
+  EXPECT_EQ(of(TimeUnit::kStep, 1), 1);
+}
+
 TEST(Baselines, AgreeWithThePublishedFiguresOfTheEtTable) {
   DataOptions options;
   options.time = "date";

@@ -60,6 +60,16 @@ struct BatchLoader::Impl {
     }
   }
 
+  /// Also when a thread of several could not be started.
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex);
+      stops = true;
+    }
+    space.notify_all();
+    for (auto& thread : threads) thread.join();
+  }
+
   const Dataset dataset;
   const std::vector<Window> windows;
   const std::int64_t batch_size;
@@ -91,14 +101,7 @@ BatchLoader::BatchLoader(const Dataset& dataset, std::vector<Window> windows,
     impl_->threads.emplace_back([impl = impl_.get()] { impl->work(); });
 }
 
-BatchLoader::~BatchLoader() {
-  {
-    const std::lock_guard lock(impl_->mutex);
-    impl_->stops = true;
-  }
-  impl_->space.notify_all();
-  for (auto& thread : impl_->threads) thread.join();
-}
+BatchLoader::~BatchLoader() = default;
 
 bool BatchLoader::next(Batch& batch) {
   const auto start = std::chrono::steady_clock::now();

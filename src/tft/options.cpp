@@ -41,7 +41,8 @@ void TftOptions::validate() const {
   require(hidden_size >= 1, "hidden", "at least 1", hidden_size);
   require(hidden_size <= kMaxWidth, "hidden", "at most 16384", hidden_size);
   require(attention_heads >= 1, "heads", "at least 1", attention_heads);
-  require(hidden_size % attention_heads == 0, "heads", "a divisor of hidden", attention_heads);
+  require(hidden_size % attention_heads == 0, "heads",
+          c10::str("a divisor of hidden (", hidden_size, ")").c_str(), attention_heads);
   require(lstm_layers >= 1 && lstm_layers <= kMaxLstmLayers, "lstm_layers", "1 to 64", lstm_layers);
   require(dropout >= 0.0 && dropout < 1.0, "dropout", "a number in [0, 1)", dropout);
   require(!quantiles.empty(), "quantiles", "at least one", "empty");

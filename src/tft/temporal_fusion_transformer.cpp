@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "autograd/forward_context.h"
 #include "reprise/checkpoint.h"
 #include "reprise/tft.h"
 #include "tft/attention.h"
@@ -244,7 +245,9 @@ TemporalFusionTransformerImpl::TemporalFusionTransformerImpl(TftOptions options)
 
 std::shared_ptr<torch::nn::Module> TemporalFusionTransformerImpl::clone(
     const std::optional<torch::Device>& device) const {
+  const detail::RandomState random_state;  // the copy's first weights are drawn in vain
   auto copy = std::make_shared<TemporalFusionTransformerImpl>(options_);
+  random_state.restore();
   const auto from = parameters();
   copy->to(from[0].scalar_type());
   copy->to(device.value_or(from[0].device()));

@@ -75,14 +75,15 @@ void require_finite(const torch::Tensor& forecast, const Dataset& dataset,
 
 constexpr std::int64_t kMinute = 60;  // in seconds
 constexpr std::int64_t kDay = 86400;
+constexpr std::int64_t kWeek = 7 * kDay;
+constexpr std::int64_t kWeeksPerYear = 52;
 
 /// Samples per natural season of a distance in seconds.
 std::int64_t season_of_seconds(std::int64_t seconds) {
-  if (seconds <= 0) return 1;
-  if (seconds < kMinute) return kMinute / seconds;
-  if (seconds < kDay) return kDay / seconds;
-  if (seconds < 7 * kDay) return std::max<std::int64_t>(1, 7 * kDay / seconds);
-  return std::max<std::int64_t>(1, 365 * kDay / seconds);
+  for (const std::int64_t season : {kMinute, kDay, kWeek}) {
+    if (seconds > 0 && seconds < season && season % seconds == 0) return season / seconds;
+  }
+  return seconds == kWeek ? kWeeksPerYear : 1;
 }
 
 }  // namespace

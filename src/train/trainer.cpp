@@ -32,6 +32,8 @@ double seconds_since(Clock::time_point start) {
 // Enough windows for a steady estimate; all of a long table's would cost more than training.
 constexpr std::size_t kMaxValidWindows = 4096;
 constexpr double kWarmUpShare = 0.05;
+// Farther than any number of epochs: seed 1 in its second epoch is not seed 2 in its first.
+constexpr std::uint64_t kSeedsApart = 1'000'003;
 constexpr std::int64_t kMostEpochs = 1'000'000;
 constexpr std::int64_t kMostBatch = std::int64_t{1} << 24;
 constexpr std::int64_t kMostLoaderThreads = 256;
@@ -98,8 +100,9 @@ class Training {
 
   void run_epoch(std::int64_t epoch) {
     shuffle(train_windows_, order_);
-    const GatherOptions gather{.unknown_rate = options_.unknown_rate,
-                               .seed = options_.seed + static_cast<std::uint64_t>(epoch)};
+    const GatherOptions gather{
+        .unknown_rate = options_.unknown_rate,
+        .seed = options_.seed * kSeedsApart + static_cast<std::uint64_t>(epoch)};
     BatchLoader loader(dataset_, train_windows_, options_.batch_size,
                        static_cast<int>(options_.loader_threads), gather);
     Batch batch;
