@@ -3,7 +3,6 @@
 #include "csv_to_parquet.h"
 #include "json_text.h"
 #include "reprise/errors.h"
-#include "table.h"
 #include "text.h"
 #include "training.h"
 
@@ -44,38 +43,6 @@ Settings demo_recipe(const Settings& given) {
   recipe.train.lr = 5e-3;
   recipe.train.average_decay = 0.99;
   return recipe;
-}
-
-struct ReferenceScore {
-  const char* name;
-  std::array<double, 3> q_risk;  // at P10, P50, P90
-};
-
-// Measured on the same file, windows and units; see data/README.md.
-constexpr std::array<ReferenceScore, 2> kReferences = {{
-    {"pytorch-forecasting TFT, as in its tutorial", {0.343, 0.469, 0.200}},
-    {"pytorch-forecasting TFT, scaled per window", {0.134, 0.302, 0.128}},
-}};
-
-std::string reference_table() {
-  Table table({"reference on the same windows", "q-risk P10", "q-risk P50", "q-risk P90"});
-  for (const ReferenceScore& reference : kReferences) {
-    std::vector<std::string> row = {reference.name};
-    for (const double risk : reference.q_risk) {
-      row.push_back(format_fixed(risk, 4));
-    }
-    table.add_row(std::move(row));
-  }
-  return table.text();
-}
-
-nlohmann::ordered_json reference_json() {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const ReferenceScore& reference : kReferences) {
-    list.push_back(
-        {{"name", reference.name}, {"quantiles", {0.1, 0.5, 0.9}}, {"q_risk", reference.q_risk}});
-  }
-  return list;
 }
 
 // The installed copy: beside a program that was moved, or where it was installed; else the source
@@ -121,12 +88,7 @@ int run_demo(Settings& given, Terminal& terminal) {
     throw;
   }
   const int exit_code = print_training(outcome, terminal);
-  if (!outcome.summary.scores.empty()) {
-    terminal.result("\n" + reference_table());
-  }
-  nlohmann::ordered_json document = training_json(outcome);
-  document["reference"] = reference_json();
-  terminal.json(json_text(document));
+  terminal.json(json_text(training_json(outcome)));
   return exit_code;
 }
 
