@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using testing::error_of;
 using testing::fit_error;
 using ::testing::HasSubstr;
 using testing::integers;
