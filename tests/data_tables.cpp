@@ -136,8 +136,9 @@ std::string fit_error(const std::filesystem::path& file, const DataOptions& opti
 
 bool same_bytes(const torch::Tensor& a, const torch::Tensor& b) {
   if (!a.defined() || !b.defined()) return a.defined() == b.defined();
-  return a.sizes() == b.sizes() &&
-         std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+  if (a.sizes() != b.sizes()) return false;
+  // memcmp must not see the null pointers of empty tensors.
+  return a.nbytes() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
 }
 
 bool same_inputs(const TftInput& a, const TftInput& b) {

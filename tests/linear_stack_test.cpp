@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reprise/linear_stack.h"
 
+#include "tests/testing.h"
+
 #include <gmock/gmock.h>
 #include <rapidcheck/gtest.h>
 #include <torch/torch.h>
 
-#include <cstring>
 #include <string>
 
 #include "examples/allocation_recorder.h"
@@ -16,12 +17,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-/// Equal bytes: NaN equals itself, -0 differs from 0.
 bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
-  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
-  const auto x = a.contiguous();
-  const auto y = b.contiguous();
-  return std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+  return testing::is_same_bytes(a, b);
 }
 
 bool same_bytes(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
@@ -135,7 +132,7 @@ TEST(LinearBackward, AgreesWithAutograd) {
 TEST(LinearBackward, NamesShapesThatDoNotFit) {
   const auto grad_output = torch::ones({5, 3});
   EXPECT_THAT([&] { linear_backward(grad_output, torch::ones({4, 7}), torch::ones({3, 7})); },
-              testing::Throws<c10::ValueError>(testing::Property(
+              ::testing::Throws<c10::ValueError>(::testing::Property(
                   &c10::Error::msg,
                   AllOf(HasSubstr("linear_backward"), HasSubstr("[5, 3], [4, 7], [3, 7]")))));
   EXPECT_THROW(linear_backward(grad_output, torch::ones({5, 7}), torch::ones({2, 7})),
@@ -183,7 +180,7 @@ TEST(BackwardFull, PassesNoGradientThroughAUnitThatIsOff) {
   EXPECT_EQ(gradients.grad_biases[0][1].item<float>(), 0.0F);
 }
 
-class LinearStackOfDepth : public testing::TestWithParam<std::size_t> {};
+class LinearStackOfDepth : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(LinearStackOfDepth, GivesBitwiseTheSameGradientsWithCheckpointing) {
   for (const auto type : {torch::kFloat, torch::kDouble, torch::kBFloat16}) {
@@ -231,7 +228,7 @@ TEST_P(LinearStackOfDepth, KeepsOneActivationPerLayerAndTheInput) {
             count_stored_activations(depth, false));
 }
 
-INSTANTIATE_TEST_SUITE_P(Depths, LinearStackOfDepth, testing::Values(1, 2, 10, 100));
+INSTANTIATE_TEST_SUITE_P(Depths, LinearStackOfDepth, ::testing::Values(1, 2, 10, 100));
 
 TEST(LinearStack, RecordsNothingInAutograd) {
   torch::manual_seed(5);
