@@ -15,15 +15,21 @@ namespace {
 
 constexpr std::int64_t kBatchSize = 64;
 
+/// The table of every benchmark, in a temporary file.
+std::filesystem::path write_table() {
+  const auto file = std::filesystem::temp_directory_path() / "reprise_data_bench.parquet";
+  synthesize(file, {.series = 200,
+                    .steps = 2000,
+                    .static_reals = 0,
+                    .static_categoricals = 0,
+                    .observed = 10,
+                    .known = 9});
+  return file;
+}
+
 const Dataset& dataset() {
   static const Dataset kDataset = [] {
-    const auto file = std::filesystem::temp_directory_path() / "reprise_data_bench.parquet";
-    synthesize(file, {.series = 200,
-                      .steps = 2000,
-                      .static_reals = 0,
-                      .static_categoricals = 0,
-                      .observed = 10,
-                      .known = 9});
+    const auto file = write_table();
     DataOptions options;
     options.valid_fraction = 0.0;
     options.test_fraction = 0.0;
@@ -75,13 +81,7 @@ BENCHMARK(load_an_epoch)
     ->MeasureProcessCPUTime();
 
 void fit_a_table(benchmark::State& state) {
-  const auto file = std::filesystem::temp_directory_path() / "reprise_data_bench_fit.parquet";
-  synthesize(file, {.series = 200,
-                    .steps = 2000,
-                    .static_reals = 0,
-                    .static_categoricals = 0,
-                    .observed = 10,
-                    .known = 9});
+  const auto file = write_table();
   for (auto _ : state) benchmark::DoNotOptimize(Dataset::fit(file, {}).row_count());
   std::filesystem::remove(file);
 }

@@ -78,6 +78,15 @@ std::string value_text(const T& value, bool is_quoted) {
   }
 }
 
+template <typename T>
+std::vector<std::string> value_texts(const std::vector<T>& values, bool is_quoted) {
+  std::vector<std::string> texts;
+  for (const auto& value : values) {
+    texts.push_back(value_text(value, is_quoted));
+  }
+  return texts;
+}
+
 void check_choice(const Field& field, const std::string& text, const std::string& label) {
   if (std::find(field.later.begin(), field.later.end(), text) != field.later.end()) {
     throw OptionError(field.name, label + ": '" + text + "' is not in this version");
@@ -165,11 +174,7 @@ std::string toml_value(const Field& field) {
       [](const auto* value) -> std::string {
         using T = std::remove_const_t<std::remove_pointer_t<decltype(value)>>;
         if constexpr (kIsList<T>) {
-          std::vector<std::string> items;
-          for (const auto& item : *value) {
-            items.push_back(value_text(item, true));
-          }
-          return items.empty() ? "" : "[" + join(items) + "]";
+          return value->empty() ? "" : "[" + join(value_texts(*value, true)) + "]";
         } else if constexpr (std::is_same_v<T, std::string>) {
           return value->empty() ? "" : value_text(*value, true);
         } else {
@@ -184,11 +189,7 @@ std::string default_text(const Field& field) {
       [](const auto* value) -> std::string {
         using T = std::remove_const_t<std::remove_pointer_t<decltype(value)>>;
         if constexpr (kIsList<T>) {
-          std::vector<std::string> items;
-          for (const auto& item : *value) {
-            items.push_back(value_text(item, false));
-          }
-          return items.empty() ? "" : join(items, ",");
+          return value->empty() ? "" : join(value_texts(*value, false), ",");
         } else {
           return value_text(*value, false);
         }
