@@ -20,3 +20,8 @@ jobs() {
   memory_gb=$(awk '/^MemAvailable:/ { print int($2 / 1048576) }' /proc/meminfo)
   echo $((memory_gb / 2 < 1 ? 1 : memory_gb / 2 < cores ? memory_gb / 2 : cores))
 }
+
+# write_section <document> <name> <file>: puts the file between the document's `<!-- name: begin -->` and `... end -->`.
+write_section() {
+  sed -i -e "/<!-- $2: begin -->/,/<!-- $2: end -->/{//!d}" -e "/<!-- $2: begin -->/r $3" "$1"
+}

@@ -279,22 +279,20 @@ TEST(ParseCommandLine, SaysWhatIsWrongAndWhatIsKnown) {
 }
 
 TEST(ParseCommandLine, RefusesWhatLaterVersionsHave) {
-  for (const char* flag : {"--resume", "--memory-budget", "--use-qat", "--checkpoint-layer",
-                           "--trace", "--check", "--calibrate", "--device-memory"}) {
+  for (const char* flag : {"--resume", "--memory-budget", "--use-qat", "--trace", "--check",
+                           "--calibrate", "--device-memory"}) {
     EXPECT_EQ(parse_error({"train", "--parquet-file", "t", flag, "1"}),
               std::string(flag) + " is not in this version");
   }
-  for (const char* name : {"profile", "plan", "verify", "quantize", "export", "report"}) {
+  for (const char* name : {"profile", "plan", "quantize", "export", "report"}) {
     EXPECT_THAT(parse_error({name}), HasSubstr("is not in this version"));
   }
   EXPECT_THAT(parse_error({"train", "--parquet-file", "t", "--precision", "bf16"}),
               HasSubstr("not in this version"));
   EXPECT_THAT(parse_error({"train", "--parquet-file", "t", "--batch-size", "auto"}),
               HasSubstr("not in this version"));
-  for (const char* tier : {"auto", "minimal"}) {
-    EXPECT_THAT(parse_error({"train", "--parquet-file", "t", "--checkpointing", tier}),
-                HasSubstr("not in this version"));
-  }
+  EXPECT_THAT(parse_error({"train", "--parquet-file", "t", "--checkpointing", "auto"}),
+              HasSubstr("not in this version"));
 }
 
 TEST(ParseCommandLine, ShowsHelpWithAnExampleAndTheVersion) {
@@ -359,6 +357,7 @@ TEST(ConfigText, ReadsBackAsTheSameSettings) {
   written.data.train_until = "2017-06-26 00:00:00";
   written.model.quantiles = {0.1, 1.0 / 3.0};
   written.model.checkpointing = Checkpointing::kAggressive;
+  written.model.checkpoint_layers = {{"quantile", true}, {"lstm_encoder", false}};
   written.train.lr = 3e-17;
   written.train.weight_decay = 1e300;
   written.train.seed = 9007199254740993;  // 2^53 + 1: not a double
@@ -368,6 +367,8 @@ TEST(ConfigText, ReadsBackAsTheSameSettings) {
   EXPECT_EQ(read.parquet_file, written.parquet_file);
   EXPECT_EQ(read.data.id, written.data.id);
   EXPECT_EQ(read.model.quantiles, written.model.quantiles);
+  EXPECT_EQ(read.model.checkpointing, written.model.checkpointing);
+  EXPECT_EQ(read.model.checkpoint_layers, written.model.checkpoint_layers);
   EXPECT_EQ(read.train.lr, written.train.lr);
   EXPECT_EQ(read.train.weight_decay, written.train.weight_decay);
   EXPECT_EQ(read.train.seed, written.train.seed);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reprise/errors.h"
+#include "reprise/quantile_loss.h"
 #include "reprise/run_folder.h"
 #include "reprise/safetensors.h"
 #include "reprise/trainer.h"
@@ -124,6 +125,20 @@ TEST_F(TrainTest, TrainsTheSameModelWithAggressiveCheckpointing) {
   recomputed->set_checkpointing(Checkpointing::kAggressive);
   train(recomputed, *dataset_, short_training());
   expect_same_weights(plain, recomputed);
+}
+
+TEST_F(TrainTest, TellsTheBatchOfTheFirstStep) {
+  auto options = short_training();
+  options.max_steps = 1;
+  auto model = make_model();
+  const Batch batch = first_training_batch(*dataset_, options);
+  torch::manual_seed(options.seed);
+  const auto loss =
+      quantile_loss(model->forward(batch.input), batch.target, model->options().quantiles);
+  train(model, *dataset_, options, [&](const StepReport& report) {
+    EXPECT_EQ(report.train_loss, loss.item<double>());
+    return true;
+  });
 }
 
 TEST_F(TrainTest, LearnsWhatTheTableHolds) {

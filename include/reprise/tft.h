@@ -10,6 +10,7 @@
 #include <torch/nn/pimpl.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,9 +18,11 @@
 
 namespace reprise {
 
-/// Which layers are recomputed in backward instead of keeping their activations.
+/// Which layers are recomputed in backward instead of keeping their activations: a tier. The
+/// quantile layer is in none.
 enum class Checkpointing {
   kOff,         ///< none: fastest
+  kMinimal,     ///< LSTM encoder and decoder
   kAggressive,  ///< static, historical and future encoders, LSTM encoder and decoder, temporal
                 ///< attention
 };
@@ -38,6 +41,9 @@ struct TftOptions {
       false;  ///< a gated residual network after each temporal selection (not in the paper)
   double layer_norm_epsilon = 1e-5;
   Checkpointing checkpointing = Checkpointing::kOff;
+  /// Layers by name (see `layer_names`) that are recomputed (true) or not (false) whatever the tier
+  /// says.
+  std::map<std::string, bool> checkpoint_layers = {};
 
   std::int64_t static_reals = 0;
   std::int64_t known_reals = 0;
@@ -97,8 +103,11 @@ class TemporalFusionTransformerImpl : public torch::nn::Module {
 
   const TftOptions& options() const { return options_; }
   void set_checkpointing(Checkpointing checkpointing) { options_.checkpointing = checkpointing; }
+  /// Replaces `checkpoint_layers`. Throws `OptionError` for a layer that the model does not have.
+  void set_checkpoint_layers(std::map<std::string, bool> layers);
 
  private:
+  friend struct TftLayers;
   void make_layers();
 
   TftOptions options_;
@@ -109,5 +118,8 @@ TORCH_MODULE(TemporalFusionTransformer);
 
 /// Names of the layers that exist in a model of these options, in the order of a forward pass.
 std::vector<std::string> layer_names(const TftOptions& options);
+
+/// Whether `layer` is recomputed: as `checkpoint_layers` says, else as the tier does.
+bool is_checkpointed(const TftOptions& options, const std::string& layer);
 
 }  // namespace reprise

@@ -74,6 +74,10 @@ TrainResult train(TemporalFusionTransformer& model, const Dataset& dataset,
                   const TrainOptions& options,
                   const std::function<bool(const StepReport&)>& on_step = {});
 
+/// The batch that the first step of `train` takes, on the device of `options`. Throws `DataError`
+/// when no window fits into the training rows.
+Batch first_training_batch(const Dataset& dataset, const TrainOptions& options);
+
 /// q-risk and coverage of a forecaster, in original units.
 struct Score {
   std::string name;  ///< "model", "seasonal naive (24)", "last value"

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "autograd/saved_tensor_hooks.h"
 
+#include <ATen/SequenceNumber.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/saved_variable.h>
-#include <torch/csrc/autograd/saved_variable_hooks.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <mutex>
 #include <vector>
@@ -15,19 +16,6 @@ using torch::autograd::Engine;
 using torch::autograd::SavedVariableHooks;
 
 thread_local std::vector<SavedTensorHandler*> handlers;
-
-class Hooks : public SavedVariableHooks {
- public:
-  explicit Hooks(SavedTensorHandler& handler) : handler_(handler) {}
-
-  void call_pack_hook(const at::Tensor& tensor) override { packed_ = handler_.pack(tensor); }
-  at::Tensor call_unpack_hook() override { return packed_->unpack(); }
-
- private:
-  SavedTensorHandler&
-      handler_;  // outlives every pack: LibTorch packs in the scope that made these hooks
-  std::unique_ptr<PackedTensor> packed_;
-};
 
 /// Runs every backward pass on LibTorch's own engine: device threads start once per process, so an
 /// engine installed after the first backward pass would have no queues of its own.
@@ -53,7 +41,7 @@ class HookedEngine : public Engine {
 
   std::unique_ptr<SavedVariableHooks> get_default_saved_variable_hooks() override {
     if (handlers.empty()) return nullptr;
-    return std::make_unique<Hooks>(*handlers.back());
+    return handlers.back()->next();
   }
 
   static Engine& get() {
@@ -77,6 +65,16 @@ SavedTensorScope::SavedTensorScope(SavedTensorHandler& handler) {
 
 SavedTensorScope::~SavedTensorScope() {
   handlers.pop_back();
+}
+
+std::uint64_t next_node_number() {
+  return at::sequence_number::peek();
+}
+
+bool is_computed_since(const at::Tensor& tensor, std::uint64_t node_number) {
+  // Without bringing the node of a view up to date.
+  const auto* node = torch::autograd::impl::grad_fn_unsafe(tensor);
+  return node != nullptr && node->sequence_nr() >= node_number;
 }
 
 struct SavedInput::Impl {

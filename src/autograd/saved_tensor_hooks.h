@@ -7,26 +7,45 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/saved_variable_hooks.h>
 
+#include <cstdint>
 #include <memory>
 
 namespace reprise::detail {
 
 /// What is kept of one saved tensor. Destroyed when autograd lets go of the tensor.
-class PackedTensor {
+class PackedTensor : public torch::autograd::SavedVariableHooks {
  public:
-  virtual ~PackedTensor() = default;
+  /// Called once, when autograd saves `tensor`. It may carry its gradient history: who keeps it
+  /// keeps `without_history(tensor)`, or makes a cycle.
+  virtual void pack(const at::Tensor& tensor) = 0;
   /// The tensor's value. Called when backward needs it: any number of times, from any thread.
   virtual at::Tensor unpack() = 0;
+
+ private:
+  void call_pack_hook(const at::Tensor& tensor) final { pack(tensor); }
+  at::Tensor call_unpack_hook() final { return unpack(); }
 };
 
 class SavedTensorHandler {
  public:
   virtual ~SavedTensorHandler() = default;
-  /// Called for each tensor that autograd saves in the handler's scope; `tensor` carries no
-  /// gradient history.
-  virtual std::unique_ptr<PackedTensor> pack(const at::Tensor& tensor) = 0;
+  /// Called for each tensor that autograd saves in the handler's scope, before it packs it.
+  virtual std::unique_ptr<PackedTensor> next() = 0;
 };
+
+/// The tensor itself, with its version counter, outside every graph.
+inline at::Tensor without_history(const at::Tensor& tensor) {
+  return tensor.tensor_data();
+}
+
+/// The number that the thread's next graph node will get.
+std::uint64_t next_node_number();
+
+/// True where `tensor` was computed by a node with that number or a later one. Who keeps it inside
+/// that node makes a cycle.
+bool is_computed_since(const at::Tensor& tensor, std::uint64_t node_number);
 
 /// Makes `handler` the innermost handler of this thread for as long as it lives.
 class SavedTensorScope {

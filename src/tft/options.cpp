@@ -21,6 +21,29 @@ void require_cardinalities(const std::vector<std::int64_t>& cardinalities, const
     require(cardinality >= 1, field, "at least 1 category", cardinality);
 }
 
+void require_known_layers(const TftOptions& options) {
+  const auto names = layer_names(options);
+  for (const auto& [layer, is_on] : options.checkpoint_layers) {
+    if (std::find(names.begin(), names.end(), layer) != names.end()) continue;
+    throw OptionError("checkpoint_layer", c10::str("checkpoint_layer: the model has no layer '",
+                                                   layer, "'; it has ", c10::Join(", ", names)));
+  }
+}
+
+bool is_in_tier(Checkpointing tier, const std::string& layer) {
+  const bool is_lstm = layer == "lstm_encoder" || layer == "lstm_decoder";
+  switch (tier) {
+    case Checkpointing::kOff:
+      return false;
+    case Checkpointing::kMinimal:
+      return is_lstm;
+    case Checkpointing::kAggressive:
+      return is_lstm || layer == "static_encoder" || layer == "historical_encoder" ||
+             layer == "future_encoder" || layer == "temporal_attention";
+  }
+  return false;
+}
+
 }  // namespace
 
 std::int64_t TftOptions::static_variables() const {
@@ -63,6 +86,7 @@ void TftOptions::validate() const {
   require_cardinalities(observed_cardinalities, "observed_cardinalities");
   require(historical_variables() >= 1, "observed_reals", "at least one observed or known variable",
           observed_reals);
+  require_known_layers(*this);
 }
 
 std::vector<std::string> layer_names(const TftOptions& options) {
@@ -73,16 +97,22 @@ std::vector<std::string> layer_names(const TftOptions& options) {
     if (exists) names.emplace_back(name);
   };
   add_if(has_static, "static_vsn");
-  add_if(true, "historical_vsn");
-  add_if(has_known, "future_vsn");
   add_if(has_static, "static_encoder");
+  add_if(true, "historical_vsn");
   add_if(options.encoder_grn, "historical_encoder");
+  add_if(has_known, "future_vsn");
   add_if(options.encoder_grn && has_known, "future_encoder");
   for (const char* name : {"lstm_encoder", "lstm_decoder", "gate", "enrichment",
                            "temporal_attention", "positionwise", "quantile"}) {
     names.emplace_back(name);
   }
   return names;
+}
+
+bool is_checkpointed(const TftOptions& options, const std::string& layer) {
+  const auto choice = options.checkpoint_layers.find(layer);
+  return choice == options.checkpoint_layers.end() ? is_in_tier(options.checkpointing, layer)
+                                                   : choice->second;
 }
 
 }  // namespace reprise

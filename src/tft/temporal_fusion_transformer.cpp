@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "autograd/forward_context.h"
-#include "reprise/checkpoint.h"
 #include "reprise/tft.h"
-#include "tft/attention.h"
-#include "tft/embedding.h"
-#include "tft/gated_residual_network.h"
-#include "tft/variable_selection.h"
+
+#include "autograd/forward_context.h"
+#include "tft/layer_runner.h"
+#include "tft/layers.h"
 
 #include <torch/torch.h>
 
@@ -14,49 +12,15 @@
 
 namespace reprise {
 
-using detail::EmbeddedVariables;
 using detail::Embedding;
 using detail::GateAddNorm;
 using detail::GatedResidualNetwork;
 using detail::InterpretableAttention;
+using detail::StaticEncoder;
 using detail::VariableSelection;
 using torch::Tensor;
 
-/// The four contexts of the static variables: c_s, c_e, c_h, c_c.
-struct StaticEncoderImpl : torch::nn::Module {
-  StaticEncoderImpl(const detail::GrnShape& shape, double dropout, double epsilon) {
-    for (const char* name : {"selection", "enrichment", "hidden_state", "cell_state"}) {
-      contexts.push_back(register_module(name, GatedResidualNetwork(shape, dropout, epsilon)));
-    }
-  }
-  std::vector<GatedResidualNetwork> contexts;
-};
-TORCH_MODULE(StaticEncoder);
-
-struct TftLayers {
-  Embedding static_embedding{nullptr};
-  Embedding known_embedding{nullptr};
-  Embedding observed_embedding{nullptr};
-  VariableSelection static_vsn{nullptr};
-  VariableSelection historical_vsn{nullptr};
-  VariableSelection future_vsn{nullptr};
-  StaticEncoder static_encoder{nullptr};
-  GatedResidualNetwork historical_encoder{nullptr};
-  GatedResidualNetwork future_encoder{nullptr};
-  torch::nn::LSTM lstm_encoder{nullptr};
-  torch::nn::LSTM lstm_decoder{nullptr};
-  GateAddNorm lstm_gate{nullptr};
-  GatedResidualNetwork enrichment{nullptr};
-  InterpretableAttention attention{nullptr};
-  GateAddNorm attention_gate{nullptr};
-  GatedResidualNetwork positionwise{nullptr};
-  GateAddNorm output_gate{nullptr};
-  torch::nn::Linear quantile{nullptr};
-};
-
 namespace {
-
-using Tensors = std::vector<Tensor>;
 
 /// Glorot input weights, orthogonal recurrent weights, forget gate open (bias 1): as the original
 /// implementation's.
@@ -78,162 +42,6 @@ torch::nn::LSTM make_lstm(const TftOptions& options) {
   }
   return lstm;
 }
-
-void check_input(const Tensor& tensor, const char* name,
-                 const std::vector<std::int64_t>& expected) {
-  if (expected.back() == 0) return;
-  TORCH_CHECK_VALUE(tensor.defined(), "TemporalFusionTransformer: input ", name,
-                    " is missing, expected ", at::IntArrayRef(expected));
-  TORCH_CHECK_VALUE(tensor.sizes() == at::IntArrayRef(expected),
-                    "TemporalFusionTransformer: expected input ", name, " ",
-                    at::IntArrayRef(expected), ", got ", tensor.sizes());
-}
-
-std::int64_t batch_size_of(const TftInput& input) {
-  for (const auto* tensor : {&input.observed_real, &input.known_real, &input.observed_categorical,
-                             &input.known_categorical}) {
-    if (tensor->defined()) return tensor->size(0);
-  }
-  TORCH_CHECK_VALUE(false, "TemporalFusionTransformer: no temporal input is given");
-}
-
-void check_inputs(const TftInput& input, const TftOptions& o) {
-  const auto batch = batch_size_of(input);
-  const auto steps = o.encoder_length + o.horizon;
-  check_input(input.static_real, "static_real", {batch, o.static_reals});
-  check_input(input.static_categorical, "static_categorical",
-              {batch, std::ssize(o.static_cardinalities)});
-  check_input(input.observed_real, "observed_real", {batch, o.encoder_length, o.observed_reals});
-  check_input(input.observed_categorical, "observed_categorical",
-              {batch, o.encoder_length, std::ssize(o.observed_cardinalities)});
-  check_input(input.known_real, "known_real", {batch, steps, o.known_reals});
-  check_input(input.known_categorical, "known_categorical",
-              {batch, steps, std::ssize(o.known_cardinalities)});
-}
-
-/// One forward pass: the intermediate values that several layers read.
-class ForwardPass {
- public:
-  ForwardPass(TftLayers& layers, const TftOptions& options, const TftInput& input)
-      : layers_(layers), options_(options), input_(input) {}
-
-  TftOutput run() {
-    encode_static();
-    auto history = select_history();
-    auto future = select_future(history);
-    const auto selected = torch::cat({history, future}, 1);
-    const auto steps = layers_.lstm_gate->forward(run_lstms(history, future), selected);
-    const auto enriched = layers_.enrichment->forward(steps, context(kEnrichment));
-    const auto attended = attend(enriched);
-    const auto last_steps = steps.narrow(1, options_.encoder_length, options_.horizon);
-    const auto decoded =
-        layers_.output_gate->forward(layers_.positionwise->forward(attended), last_steps);
-    output_.quantiles = layers_.quantile->forward(decoded);
-    return std::move(output_);
-  }
-
- private:
-  enum Context { kSelection, kEnrichment, kHiddenState, kCellState };
-
-  /// Runs a layer, as a checkpointed region where the tier says so.
-  Tensors run_layer(CheckpointFunction function, Tensors inputs) {
-    if (options_.checkpointing == Checkpointing::kOff) return function(inputs);
-    return checkpoint(std::move(function), std::move(inputs));
-  }
-
-  Tensor context(Context which) const { return contexts_.empty() ? Tensor() : contexts_[which]; }
-
-  void encode_static() {
-    if (!layers_.static_vsn) return;
-    auto selection = layers_.static_vsn->forward(
-        detail::embed({{layers_.static_embedding, input_.static_real, input_.static_categorical}}));
-    output_.static_weights = selection.weights;
-    contexts_ = run_layer(
-        [encoder = layers_.static_encoder](const Tensors& in) {
-          Tensors contexts;
-          for (auto grn : encoder->contexts) contexts.push_back(grn->forward(in[0]));
-          return contexts;
-        },
-        {selection.value});
-  }
-
-  Tensor past(const Tensor& known) const {
-    return known.defined() ? known.narrow(1, 0, options_.encoder_length) : known;
-  }
-  Tensor future(const Tensor& known) const {
-    return known.defined() ? known.narrow(1, options_.encoder_length, options_.horizon) : known;
-  }
-
-  Tensor encode(GatedResidualNetwork& encoder, const Tensor& value) {
-    if (!encoder) return value;
-    return run_layer(
-        [encoder](const Tensors& in) mutable { return Tensors{encoder->forward(in[0])}; },
-        {value})[0];
-  }
-
-  Tensor select_history() {
-    auto selection = layers_.historical_vsn->forward(
-        detail::embed(
-            {{layers_.observed_embedding, input_.observed_real, input_.observed_categorical},
-             {layers_.known_embedding, past(input_.known_real), past(input_.known_categorical)}}),
-        context(kSelection));
-    output_.historical_weights = selection.weights;
-    return encode(layers_.historical_encoder, selection.value);
-  }
-
-  Tensor select_future(const Tensor& history) {
-    if (!layers_.future_vsn)
-      return history.new_zeros({history.size(0), options_.horizon, options_.hidden_size});
-    auto selection = layers_.future_vsn->forward(
-        detail::embed({{layers_.known_embedding, future(input_.known_real),
-                        future(input_.known_categorical)}}),
-        context(kSelection));
-    output_.future_weights = selection.weights;
-    return encode(layers_.future_encoder, selection.value);
-  }
-
-  Tensor initial_state(Context which, const Tensor& history) const {
-    const auto layers = options_.lstm_layers;
-    if (contexts_.empty())
-      return history.new_zeros({layers, history.size(0), options_.hidden_size});
-    return contexts_[which].unsqueeze(0).expand({layers, -1, -1}).contiguous();
-  }
-
-  static CheckpointFunction lstm_function(torch::nn::LSTM lstm) {
-    return [lstm](const Tensors& in) mutable {
-      auto [value, state] = lstm->forward(in[0], std::make_tuple(in[1], in[2]));
-      return Tensors{value, std::get<0>(state), std::get<1>(state)};
-    };
-  }
-
-  Tensor run_lstms(const Tensor& history, const Tensor& future) {
-    const auto encoded = run_layer(
-        lstm_function(layers_.lstm_encoder),
-        {history, initial_state(kHiddenState, history), initial_state(kCellState, history)});
-    const auto decoded =
-        run_layer(lstm_function(layers_.lstm_decoder), {future, encoded[1], encoded[2]});
-    return torch::cat({encoded[0], decoded[0]}, 1);
-  }
-
-  Tensor attend(const Tensor& enriched) {
-    const auto outputs = run_layer(
-        [attention = layers_.attention, gate = layers_.attention_gate,
-         horizon = options_.horizon](const Tensors& in) mutable {
-          const auto attended = attention->forward(in[0], horizon);
-          const auto skip = in[0].narrow(1, in[0].size(1) - horizon, horizon);
-          return Tensors{gate->forward(attended.value, skip), attended.attention};
-        },
-        {enriched});
-    output_.attention = outputs[1];
-    return outputs[0];
-  }
-
-  TftLayers& layers_;
-  const TftOptions& options_;
-  const TftInput& input_;
-  Tensors contexts_;
-  TftOutput output_;
-};
 
 }  // namespace
 
@@ -320,8 +128,14 @@ Tensor TemporalFusionTransformerImpl::forward(const TftInput& input) {
 }
 
 TftOutput TemporalFusionTransformerImpl::interpret(const TftInput& input) {
-  check_inputs(input, options_);
-  return ForwardPass(*layers_, options_, input).run();
+  return detail::interpret_with(*this, input, detail::checkpointing_runner(options_));
+}
+
+void TemporalFusionTransformerImpl::set_checkpoint_layers(std::map<std::string, bool> layers) {
+  auto options = options_;
+  options.checkpoint_layers = std::move(layers);
+  options.validate();
+  options_ = std::move(options);
 }
 
 }  // namespace reprise

@@ -16,7 +16,8 @@
 
 namespace reprise {
 
-// What a model's shape is written and read as; how it is run (`checkpointing`) is no part of it.
+// What a model's shape is written and read as; how it is run (`checkpointing`,
+// `checkpoint_layers`) is no part of it.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TftOptions, encoder_length, horizon, hidden_size,
                                    attention_heads, lstm_layers, dropout, quantiles, variable_width,
                                    encoder_grn, layer_norm_epsilon, static_reals, known_reals,

@@ -45,6 +45,21 @@ void shuffle(std::vector<Window>& windows, std::mt19937_64& generator) {
     std::swap(windows[i - 1], windows[generator() % i]);
 }
 
+std::vector<Window> training_windows(const Dataset& dataset) {
+  auto windows = dataset.windows(Split::kTrain);
+  if (windows.empty()) {
+    throw DataError(
+        "train: no window fits into the training rows; use a shorter encoder or horizon, or more "
+        "rows");
+  }
+  return windows;
+}
+
+GatherOptions gather_options(const TrainOptions& options, std::int64_t epoch) {
+  return {.unknown_rate = options.unknown_rate,
+          .seed = options.seed * kSeedsApart + static_cast<std::uint64_t>(epoch)};
+}
+
 std::string describe(const Dataset& dataset, std::span<const Window> windows) {
   std::string text;
   for (const auto& window : windows.first(std::min<std::size_t>(windows.size(), 3)))
@@ -62,15 +77,10 @@ class Training {
         options_(options),
         on_step_(on_step),
         device_(options.device),
-        train_windows_(dataset.windows(Split::kTrain)),
+        train_windows_(training_windows(dataset)),
         valid_windows_(detail::every_kth(dataset.windows(Split::kValid), kMaxValidWindows,
                                          season_length(dataset.schema()))),
         order_(options.seed) {
-    if (train_windows_.empty()) {
-      throw DataError(
-          "train: no window fits into the training rows; use a shorter encoder or horizon, or more "
-          "rows");
-    }
     const auto steps_per_epoch =
         (std::ssize(train_windows_) + options.batch_size - 1) / options.batch_size;
     total_steps_ = options.epochs * steps_per_epoch;
@@ -100,11 +110,8 @@ class Training {
 
   void run_epoch(std::int64_t epoch) {
     shuffle(train_windows_, order_);
-    const GatherOptions gather{
-        .unknown_rate = options_.unknown_rate,
-        .seed = options_.seed * kSeedsApart + static_cast<std::uint64_t>(epoch)};
     BatchLoader loader(dataset_, train_windows_, options_.batch_size,
-                       static_cast<int>(options_.loader_threads), gather);
+                       static_cast<int>(options_.loader_threads), gather_options(options_, epoch));
     Batch batch;
     std::size_t first = 0;
     for (auto started = Clock::now(); !is_over() && loader.next(batch); started = Clock::now()) {
@@ -266,6 +273,18 @@ TrainResult train(TemporalFusionTransformer& model, const Dataset& dataset,
                   const std::function<bool(const StepReport&)>& on_step) {
   options.validate();
   return Training(model, dataset, options, on_step).run();
+}
+
+Batch first_training_batch(const Dataset& dataset, const TrainOptions& options) {
+  options.validate();
+  auto windows = training_windows(dataset);
+  std::mt19937_64 order(options.seed);
+  shuffle(windows, order);
+  BatchLoader loader(dataset, std::move(windows), options.batch_size, 0,
+                     gather_options(options, 0));
+  Batch batch;
+  loader.next(batch);
+  return detail::to_device(std::move(batch), torch::Device(options.device));
 }
 
 }  // namespace reprise

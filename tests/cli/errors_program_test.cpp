@@ -95,6 +95,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadTable{"ValueOutOfRange", "sales.csv", kSales, {"--dropout", "1.5"}, {"--dropout"}},
         BadTable{"TooWide", "sales.csv", kSales, {"--hidden", "1000000000"}, {"at most 16384"}},
         BadTable{"TooDeep", "sales.csv", kSales, {"--lstm-layers", "100000000"}, {"1 to 64"}},
+        BadTable{"LayerThatTheModelDoesNotHave",
+                 "sales.csv",
+                 kSales,
+                 {"--checkpoint-layer", "historical_encoder=on"},
+                 {"no layer 'historical_encoder'; it has ", "historical_vsn, future_vsn",
+                  "help: the option is --checkpoint-layer"}},
         BadTable{"TooLargeBatch",
                  "sales.csv",
                  kSales,
@@ -126,11 +132,21 @@ INSTANTIATE_TEST_SUITE_P(
         WrongUsage{"NoCommand", {}, "no command given"},
         WrongUsage{"UnknownCommand",
                    {"fit"},
-                   "known: demo, inspect, synthesize, train, evaluate, predict"},
+                   "known: demo, inspect, synthesize, train, verify, evaluate, predict"},
         WrongUsage{"LaterCommand", {"quantize", "run"}, "not in this version"},
         WrongUsage{"UnknownFlag", {"train", "--epoch", "3"}, "did you mean --epochs?"},
         WrongUsage{"LaterFlag", {"train", "--memory-budget", "2GB"}, "not in this version"},
         WrongUsage{"LaterValue", {"train", "--batch-size", "auto"}, "not in this version"},
+        WrongUsage{"LaterTier", {"train", "--checkpointing", "auto"}, "not in this version"},
+        WrongUsage{"UnknownTier",
+                   {"train", "--checkpointing", "most"},
+                   "'most' is unknown; known: off, minimal, aggressive"},
+        WrongUsage{"UnknownLayer",
+                   {"verify", "--checkpoint-layer", "lstm=on"},
+                   "layer 'lstm' is unknown; known: static_vsn, static_encoder, "},
+        WrongUsage{"LayerNeitherOnNorOff",
+                   {"train", "--checkpoint-layer", "gate=maybe"},
+                   "'gate=maybe' is not gate=on or gate=off; known layers: static_vsn, "},
         WrongUsage{"MissingValue", {"train", "--epochs"}, "--epochs"},
         WrongUsage{"MissingFlag", {"train"}, "--parquet-file is missing"},
         WrongUsage{"MissingPositional", {"inspect"}, "FILE is missing"},
@@ -167,7 +183,8 @@ TEST(WrongUsageProgram, IsTheDocumentUnderJson) {
 
 TEST(HelpProgram, HasAnExampleForEveryCommand) {
   const WorkFolder work;
-  for (const char* command : {"demo", "inspect", "synthesize", "train", "evaluate", "predict"}) {
+  for (const char* command :
+       {"demo", "inspect", "synthesize", "train", "verify", "evaluate", "predict"}) {
     const Outcome outcome = work.reprise({command, "--help"});
     EXPECT_EQ(outcome.exit_code, 0);
     EXPECT_THAT(outcome.out, HasSubstr(std::string("Example:\n  reprise ") + command));

@@ -126,6 +126,8 @@ TEST(TrainProgram, TakesEveryFlag) {
                                         "--encoder-grn",
                                         "--checkpointing",
                                         "aggressive",
+                                        "--checkpoint-layer",
+                                        "gate=on",
                                         "--precision",
                                         "fp32",
                                         "--epochs",

@@ -16,30 +16,21 @@
 namespace reprise {
 namespace {
 
-constexpr std::array kLaterFlags = {"--resume",           "--memory-budget", "--use-qat",
-                                    "--checkpoint-layer", "--trace",         "--check",
-                                    "--calibrate",        "--device-memory", "--format"};
-constexpr std::array kLaterCommands = {"profile", "plan", "verify", "quantize", "export", "report"};
+constexpr std::array kLaterFlags = {"--resume", "--memory-budget", "--use-qat",       "--trace",
+                                    "--check",  "--calibrate",     "--device-memory", "--format"};
+constexpr std::array kLaterCommands = {"profile", "plan", "quantize", "export", "report"};
 
 // Names of the fields that flags have set.
 using Given = std::set<std::string>;
 
 void take_values(const Field& field, const std::vector<std::string>& texts, Given& given) {
   const std::string flag = flag_name(field.name);
-  const bool is_list = std::visit(
-      [](const auto* value) {
-        using T = std::remove_const_t<std::remove_pointer_t<decltype(value)>>;
-        return std::is_same_v<T, std::vector<std::string>> ||
-               std::is_same_v<T, std::vector<std::int64_t>> ||
-               std::is_same_v<T, std::vector<double>>;
-      },
-      field.value);
   std::vector<std::string> items;
   for (const std::string& text : texts) {
     if (text.rfind("--", 0) == 0) {
       throw OptionError(field.name, flag + ": needs a value, got '" + text + "'");
     }
-    if (is_list) {
+    if (takes_list(field)) {
       const std::vector<std::string> parts = split_list(text);
       items.insert(items.end(), parts.begin(), parts.end());
     } else {

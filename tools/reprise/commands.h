@@ -11,6 +11,7 @@ Command demo_command(Settings& settings);
 Command inspect_command(Settings& settings);
 Command synthesize_command(Settings& settings);
 Command train_command(Settings& settings);
+Command verify_command(Settings& settings);
 Command evaluate_command(Settings& settings);
 Command predict_command(Settings& settings);
 /// The one command of the program `train_tft_parquet`; sets its defaults in `settings`.

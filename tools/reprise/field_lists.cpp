@@ -2,6 +2,7 @@
 #include "fields.h"
 
 #include <iterator>
+#include <utility>
 
 namespace reprise {
 namespace {
@@ -62,10 +63,13 @@ std::vector<Field> model_fields(Settings& settings) {
        &model.encoder_grn},
       {"checkpointing",
        "TIER",
-       "activations kept (off) or recomputed (aggressive)",
+       "activations kept (off) or recomputed: LSTMs (minimal), encoders and attention too "
+       "(aggressive)",
        &model.checkpointing,
-       {"off", "aggressive"},
-       {"minimal", "auto"}},
+       {"off", "minimal", "aggressive"},
+       {"auto"}},
+      {"checkpoint_layer", "NAME=on|off,..", "a layer recomputed or not, whatever the tier says",
+       &model.checkpoint_layers},
       {"precision", "TYPE", "of the arithmetic: fp32", &settings.precision, {"fp32"}, {"bf16"}},
   };
 }
@@ -129,6 +133,19 @@ std::vector<Field> run_fields(Settings& settings) {
   append(fields, model_fields(settings));
   append(fields, train_fields(settings.train));
   return fields;
+}
+
+std::vector<Field> training_fields(Settings& settings) {
+  std::vector<Field> fields = run_fields(settings);
+  fields.push_back({"use_gradient_checkpointing",
+                    "",
+                    "the same as --checkpointing aggressive",
+                    &settings.use_gradient_checkpointing,
+                    {},
+                    {},
+                    false});
+  fields.push_back(config_field(settings));
+  return with_common(std::move(fields), settings);
 }
 
 }  // namespace reprise

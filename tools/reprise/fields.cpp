@@ -18,12 +18,16 @@ const std::map<std::string, Normalization> kNormalizations = {{"series", Normali
                                                               {"global", Normalization::kGlobal},
                                                               {"none", Normalization::kNone}};
 const std::map<std::string, Checkpointing> kCheckpointings = {
-    {"off", Checkpointing::kOff}, {"aggressive", Checkpointing::kAggressive}};
+    {"off", Checkpointing::kOff},
+    {"minimal", Checkpointing::kMinimal},
+    {"aggressive", Checkpointing::kAggressive}};
 
 template <typename T>
 constexpr bool kIsList = false;
 template <typename T>
 constexpr bool kIsList<std::vector<T>> = true;
+template <>
+constexpr bool kIsList<LayerChoices> = true;
 
 template <typename T>
 const char* kind_of() {
@@ -87,6 +91,10 @@ std::vector<std::string> value_texts(const std::vector<T>& values, bool is_quote
   return texts;
 }
 
+std::vector<std::string> value_texts(const LayerChoices& choices, bool is_quoted) {
+  return value_texts(layer_choice_texts(choices), is_quoted);
+}
+
 void check_choice(const Field& field, const std::string& text, const std::string& label) {
   if (std::find(field.later.begin(), field.later.end(), text) != field.later.end()) {
     throw OptionError(field.name, label + ": '" + text + "' is not in this version");
@@ -95,6 +103,33 @@ void check_choice(const Field& field, const std::string& text, const std::string
       std::find(field.choices.begin(), field.choices.end(), text) == field.choices.end()) {
     throw OptionError(field.name,
                       label + ": '" + text + "' is unknown; known: " + join(field.choices));
+  }
+}
+
+// Which of these a model has depends on its data, and is checked with it.
+std::vector<std::string> all_layers() {
+  return layer_names({.encoder_grn = true, .static_reals = 1, .known_reals = 1});
+}
+
+template <typename T>
+void add_item(const std::string& text, const std::string& label, std::vector<T>& items) {
+  parse(text, label, items.emplace_back());
+}
+
+void add_item(const std::string& text, const std::string& label, LayerChoices& choices) {
+  const std::size_t equals = text.find('=');
+  const std::string layer = text.substr(0, equals);
+  const std::string choice = equals == std::string::npos ? "" : text.substr(equals + 1);
+  const std::vector<std::string> known = all_layers();
+  if (std::find(known.begin(), known.end(), layer) == known.end()) {
+    throw OptionError(label, label + ": layer '" + layer + "' is unknown; known: " + join(known));
+  }
+  if (choice != "on" && choice != "off") {
+    throw OptionError(label, label + ": '" + text + "' is not " + layer + "=on or " + layer +
+                                 "=off; known layers: " + join(known));
+  }
+  if (!choices.emplace(layer, choice == "on").second) {
+    throw OptionError(label, label + ": layer '" + layer + "' is given twice");
   }
 }
 
@@ -112,6 +147,14 @@ std::string to_string(Normalization normalization) {
 }
 std::string to_string(Checkpointing checkpointing) {
   return name_in(kCheckpointings, checkpointing);
+}
+
+std::vector<std::string> layer_choice_texts(const LayerChoices& choices) {
+  std::vector<std::string> texts;
+  for (const auto& [layer, is_on] : choices) {
+    texts.push_back(layer + (is_on ? "=on" : "=off"));
+  }
+  return texts;
 }
 
 std::string toml_string(const std::string& text) {
@@ -145,6 +188,14 @@ std::string flag_of_option(const std::string& option_field) {
   return flag_name(found == kFlags.end() ? option_field : found->second);
 }
 
+bool takes_list(const Field& field) {
+  return std::visit(
+      [](const auto* value) {
+        return kIsList<std::remove_const_t<std::remove_pointer_t<decltype(value)>>>;
+      },
+      field.value);
+}
+
 void set_field(const Field& field, const std::vector<std::string>& texts,
                const std::string& label) {
   for (const std::string& text : texts) {
@@ -156,7 +207,7 @@ void set_field(const Field& field, const std::vector<std::string>& texts,
         if constexpr (kIsList<T>) {
           T items;
           for (const std::string& text : texts) {
-            parse(text, label, items.emplace_back());
+            add_item(text, label, items);
           }
           *value = std::move(items);
         } else if (texts.size() != 1) {

@@ -5,16 +5,21 @@
 #include "settings.h"
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <variant>
 #include <vector>
 
 namespace reprise {
 
+/// Layers by name: recomputed or not. As text each is "NAME=on" or "NAME=off".
+using LayerChoices = std::map<std::string, bool>;
+
 /// Where a field's value lies.
-using FieldValue = std::variant<bool*, std::string*, std::int64_t*, std::uint64_t*, double*,
-                                std::vector<std::string>*, std::vector<std::int64_t>*,
-                                std::vector<double>*, Normalization*, Checkpointing*>;
+using FieldValue =
+    std::variant<bool*, std::string*, std::int64_t*, std::uint64_t*, double*,
+                 std::vector<std::string>*, std::vector<std::int64_t>*, std::vector<double>*,
+                 Normalization*, Checkpointing*, LayerChoices*>;
 
 /// One setting: `name` is the TOML key and, with dashes, the flag.
 struct Field {
@@ -32,6 +37,10 @@ std::string flag_name(const std::string& field_name);
 /// The flag for an `OptionError`'s field, whose name may be the one in the library's struct
 /// (`hidden_size`).
 std::string flag_of_option(const std::string& option_field);
+
+/// Whether the field holds any number of values, which a flag may also give with commas between
+/// them.
+bool takes_list(const Field& field);
 
 /// Sets `field` from texts. `label` ("--hidden" or "FILE: hidden") begins the message of an
 /// `OptionError`.
@@ -55,8 +64,13 @@ std::vector<Field> with_common(std::vector<Field> fields, Settings& settings);
 /// parquet_file, then all of the above but `common_fields`: what `train` takes and config.toml
 /// holds.
 std::vector<Field> run_fields(Settings& settings);
+/// All that says how a training goes: `run_fields`, the alias of `--checkpointing aggressive`, the
+/// config file, and the common ones.
+std::vector<Field> training_fields(Settings& settings);
 
 std::string to_string(Normalization normalization);
 std::string to_string(Checkpointing checkpointing);
+/// "NAME=on" or "NAME=off" of each, by name.
+std::vector<std::string> layer_choice_texts(const LayerChoices& choices);
 
 }  // namespace reprise

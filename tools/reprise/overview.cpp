@@ -37,6 +37,13 @@ std::string names_text(const std::vector<std::string>& names) {
   return join(first) + ", ... (" + std::to_string(names.size()) + " in all)";
 }
 
+// The tier, then the layers that differ from it.
+std::vector<std::string> checkpointing_texts(const TftOptions& model) {
+  std::vector<std::string> texts = layer_choice_texts(model.checkpoint_layers);
+  texts.insert(texts.begin(), to_string(model.checkpointing));
+  return texts;
+}
+
 const char* level_name(AuditFinding::Level level) {
   switch (level) {
     case AuditFinding::Level::kInfo:
@@ -123,7 +130,7 @@ std::string overview_text(const Overview& overview) {
           "encoder " + std::to_string(model.encoder_length) + ", horizon " +
           std::to_string(model.horizon) + ", hidden " + std::to_string(model.hidden_size) +
           ", heads " + std::to_string(model.attention_heads) + ", checkpointing " +
-          to_string(model.checkpointing) + "\n";
+          join(checkpointing_texts(model)) + "\n";
   text += "  inputs      " + std::to_string(overview.static_names.size()) + " static, " +
           std::to_string(overview.historical_names.size()) + " historical, " +
           std::to_string(overview.future_names.size()) + " future\n";
@@ -163,7 +170,8 @@ nlohmann::ordered_json overview_json(const Overview& overview) {
             {"hidden", overview.model.hidden_size},
             {"heads", overview.model.attention_heads},
             {"quantiles", overview.model.quantiles},
-            {"checkpointing", to_string(overview.model.checkpointing)}}}};
+            {"checkpointing", to_string(overview.model.checkpointing)},
+            {"checkpoint_layer", layer_choice_texts(overview.model.checkpoint_layers)}}}};
 }
 
 }  // namespace reprise

@@ -9,6 +9,16 @@
 
 namespace reprise {
 
+namespace {
+
+// Which layers there are depends on the data: the model checks their names once it knows them.
+void validate_without_layers(TftOptions model) {
+  model.checkpoint_layers.clear();
+  model.validate();
+}
+
+}  // namespace
+
 void settle(Settings& settings) {
   settings.model.encoder_length = settings.data.encoder_length;
   settings.model.horizon = settings.data.horizon;
@@ -21,7 +31,7 @@ void settle(Settings& settings) {
                       "--seed: must be below 2^63, got " + std::to_string(settings.train.seed));
   }
   settings.data.validate();
-  settings.model.validate();
+  validate_without_layers(settings.model);
   settings.train.validate();
 }
 

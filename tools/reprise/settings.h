@@ -44,7 +44,7 @@ struct Settings {
 };
 
 /// Makes the parts agree (lengths, the checkpointing alias) and checks every option that needs no
-/// data.
+/// data: not which layers the model has.
 ///
 /// Throws `OptionError` naming the first field that is out of range or contradicts another one.
 void settle(Settings& settings);

@@ -2,20 +2,11 @@
 #include "commands.h"
 #include "training.h"
 
-#include <utility>
-
 namespace reprise {
 namespace {
 
-std::vector<Field> training_fields(Settings& settings) {
-  std::vector<Field> fields = run_fields(settings);
-  fields.push_back({"use_gradient_checkpointing",
-                    "",
-                    "the same as --checkpointing aggressive",
-                    &settings.use_gradient_checkpointing,
-                    {},
-                    {},
-                    false});
+std::vector<Field> train_command_fields(Settings& settings) {
+  std::vector<Field> fields = training_fields(settings);
   fields.push_back({"out",
                     "RUN",
                     "run folder to write; default: runs/<file>-<date-time>",
@@ -23,8 +14,7 @@ std::vector<Field> training_fields(Settings& settings) {
                     {},
                     {},
                     false});
-  fields.push_back(config_field(settings));
-  return with_common(std::move(fields), settings);
+  return fields;
 }
 
 }  // namespace
@@ -35,7 +25,7 @@ Command train_command(Settings& settings) {
       .summary = "Train a Temporal Fusion Transformer on a table",
       .example =
           "reprise train --parquet-file sales.parquet --target sales --horizon 28 --out runs/sales",
-      .fields = training_fields(settings),
+      .fields = train_command_fields(settings),
       .positionals = {},
       .required = {"parquet_file"},
       .run = run_train};
@@ -51,7 +41,7 @@ Command train_tft_parquet_command(Settings& settings) {
       .summary = "Train a Temporal Fusion Transformer on a Parquet file",
       .example =
           "train_tft_parquet --parquet-file table.parquet --epochs 50 --use-gradient-checkpointing",
-      .fields = training_fields(settings),
+      .fields = train_command_fields(settings),
       .positionals = {},
       .required = {"parquet_file"},
       .run = run_train};

@@ -6,7 +6,6 @@
 #include "interrupt.h"
 #include "json_text.h"
 #include "reprise/errors.h"
-#include "reprise/run_folder.h"
 #include "scores.h"
 #include "store/atomic_file.h"
 #include "text.h"
@@ -97,19 +96,13 @@ std::string result_text(const RunSummary& summary) {
 class TrainingJob {
  public:
   TrainingJob(Settings settings, const std::filesystem::path& run, Terminal& terminal)
-      : settings_(std::move(settings)), terminal_(terminal), dataset_(read_table(settings_)) {
-    settings_.data = dataset_.schema().options;
-    dataset_.describe(settings_.model);
-    torch::manual_seed(settings_.train.seed);
-    trained_ = {TemporalFusionTransformer(settings_.model), dataset_.schema()};
+      : terminal_(terminal), prepared_(prepare_training(std::move(settings))) {
     outcome_.run = run;
     RunSummary& summary = outcome_.summary;
-    summary.overview = describe(settings_.parquet_file, dataset_, settings_.model);
-    summary.overview.parameters = parameter_count(trained_.model);
-    summary.options = settings_.train;
-    summary.precision = settings_.precision;
+    summary.overview = prepared_.overview;
+    summary.options = prepared_.settings.train;
+    summary.precision = prepared_.settings.precision;
     summary.threads = at::get_num_threads();
-    check_windows(summary.overview);
     terminal_.result(overview_text(summary.overview) + "\n");
     if (summary.overview.windows.valid == 0) {
       terminal_.warning("no validation window: the last weights are kept, not the best");
@@ -119,16 +112,16 @@ class TrainingJob {
   void train_and_save() {
     make_run_folder(outcome_.run);
     MetricsFile metrics(outcome_.run);
-    write_file_atomically(outcome_.run / "config.toml", resolved_config(settings_));
+    write_file_atomically(outcome_.run / "config.toml", resolved_config(prepared_.settings));
     StepListener listener(metrics, terminal_);
     try {
-      outcome_.summary.result =
-          train(trained_.model, dataset_, settings_.train, std::ref(listener));
+      outcome_.summary.result = train(prepared_.trained.model, prepared_.dataset,
+                                      prepared_.settings.train, std::ref(listener));
     } catch (const std::exception& error) {
       save_failed(listener, error.what());
       throw;
     }
-    save_trained_model(outcome_.run, trained_);
+    save_trained_model(outcome_.run, prepared_.trained);
     if (listener.is_interrupted()) {
       outcome_.summary.result.reason = StopReason::kInterrupted;
     }
@@ -140,12 +133,14 @@ class TrainingJob {
       finish("interrupted", "interrupted");
       return;
     }
-    const std::vector<Window> windows = dataset_.windows(Split::kTest, settings_.data.horizon);
+    const Settings& settings = prepared_.settings;
+    const std::vector<Window> windows =
+        prepared_.dataset.windows(Split::kTest, settings.data.horizon);
     if (windows.empty()) {
       terminal_.warning("no test window: nothing is scored");
     } else {
-      summary.scores = evaluate(trained_.model, dataset_, windows, settings_.train.batch_size,
-                                settings_.train.device);
+      summary.scores = evaluate(prepared_.trained.model, prepared_.dataset, windows,
+                                settings.train.batch_size, settings.train.device);
     }
     finish("finished", to_string(summary.result.reason));
   }
@@ -153,17 +148,12 @@ class TrainingJob {
   const TrainingOutcome& outcome() const { return outcome_; }
 
  private:
-  static Dataset read_table(const Settings& settings) {
-    check_table_file(settings.parquet_file);
-    return Dataset::fit(settings.parquet_file, settings.data);
-  }
-
   // Without a finite evaluation there are no best weights, and the last ones may be what failed.
   void save_failed(const StepListener& listener, const std::string& reason) {
     outcome_.summary.result.steps = listener.last_step();
     outcome_.summary.result.reason = StopReason::kInterrupted;
     if (listener.has_best()) {
-      save_trained_model(outcome_.run, trained_);
+      save_trained_model(outcome_.run, prepared_.trained);
     }
     finish("interrupted", reason);
     terminal_.note(listener.has_best()
@@ -181,10 +171,8 @@ class TrainingJob {
   }
 
   const Clock::time_point start_ = Clock::now();
-  Settings settings_;
   Terminal& terminal_;
-  Dataset dataset_;
-  TrainedModel trained_;
+  PreparedTraining prepared_;
   TrainingOutcome outcome_;
 };
 
@@ -216,6 +204,19 @@ void check_table_file(const std::string& file) {
   if (!std::filesystem::is_regular_file(status)) {
     throw DataError(file + ": is not a file; --parquet-file takes a Parquet or CSV file");
   }
+}
+
+PreparedTraining prepare_training(Settings settings) {
+  check_table_file(settings.parquet_file);
+  const Dataset dataset = Dataset::fit(settings.parquet_file, settings.data);
+  settings.data = dataset.schema().options;
+  dataset.describe(settings.model);
+  torch::manual_seed(settings.train.seed);
+  const TrainedModel trained = {TemporalFusionTransformer(settings.model), dataset.schema()};
+  Overview overview = describe(settings.parquet_file, dataset, settings.model);
+  overview.parameters = parameter_count(trained.model);
+  check_windows(overview);
+  return {std::move(settings), dataset, trained, std::move(overview)};
 }
 
 TrainingOutcome run_training(Settings settings, const std::filesystem::path& run,

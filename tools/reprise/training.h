@@ -2,6 +2,8 @@
 /// One training from table to run folder: shared by `train`, `demo` and `train_tft_parquet`.
 #pragma once
 
+#include "reprise/dataset.h"
+#include "reprise/run_folder.h"
 #include "run_files.h"
 #include "settings.h"
 #include "terminal.h"
@@ -11,6 +13,18 @@
 #include <filesystem>
 
 namespace reprise {
+
+/// What a training starts from.
+struct PreparedTraining {
+  Settings settings;  ///< data and model as resolved
+  Dataset dataset;
+  TrainedModel trained;  ///< by name only: it holds the first weights, drawn from the seed
+  Overview overview;
+};
+
+/// Reads the table and makes the model. Throws `OptionError`, and `DataError` when there is no
+/// window to train on too.
+PreparedTraining prepare_training(Settings settings);
 
 struct TrainingOutcome {
   std::filesystem::path run;

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The tensors from outside that a region's function reads or changes.
+#pragma once
+
+#include "autograd/operator_observer.h"
+#include "autograd/tensor_version.h"
+#include "checkpoint/tensor_metadata.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/flat_hash_map.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace reprise::detail {
+
+/// Filled by the operators of the forward pass. Tensors are known by their memory: a view of a
+/// captured tensor counts as that tensor.
+class CapturedTensors {
+ public:
+  explicit CapturedTensors(const std::string& region_name) : region_name_(region_name) {}
+
+  /// Notes an input of the region.
+  void add_input(const at::Tensor& input);
+  /// Notes what the operator reads, and keeps the value of what it is about to change for the first
+  /// time. Throws `CheckpointError` where that is no input and needs a gradient.
+  void before_operator(const OperatorCall& call);
+  /// Notes the tensors that were made inside.
+  void after_operator(std::span<const c10::IValue> results);
+  /// Forgets what was made inside.
+  void end_forward();
+
+  /// A tensor of which the function changed the memory: all but its value.
+  struct Changed {
+    const void* identity;
+    std::vector<std::int64_t> sizes;
+    std::vector<std::int64_t> strides;
+    std::int64_t storage_offset;
+    at::TensorOptions options;
+    bool requires_grad;  // before the change
+  };
+  /// Nothing where the function did not change `tensor`, nor memory that it shares.
+  std::optional<Changed> changed(const at::Tensor& tensor) const;
+
+  class Replay;
+
+ private:
+  struct Captured {
+    // Pinned, so that other memory cannot get its address during the forward pass.
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+    TensorVersion version;
+    bool requires_grad;
+    bool is_input = false;
+    at::Tensor bytes_before;  // the whole storage before the first change; undefined: only read
+  };
+  static constexpr int kMadeInside = -1;
+
+  void note_read(const at::Tensor& tensor, const at::Tensor& effective);
+  void note_write(const OperatorInfo& info, const at::Tensor& tensor, const at::Tensor& effective);
+  const Captured* find(const void* identity) const;
+
+  const std::string& region_name_;
+  std::vector<Captured> captured_;
+  ska::flat_hash_map<const void*, int> known_;  // index into captured_, or kMadeInside
+};
+
+/// The captured tensors during one recomputation: those that forward only read must be as they were,
+/// those that it changed are replaced by copies of their earlier values.
+class CapturedTensors::Replay {
+ public:
+  explicit Replay(const CapturedTensors& captured) : captured_(captured) {}
+
+  /// The copy that stands for `tensor`; undefined where the function did not change it.
+  at::Tensor replacement(const at::Tensor& tensor);
+  /// The copy that stands for an input.
+  at::Tensor copy_of(const Changed& changed);
+  /// Throws `CheckpointError` naming the argument that was changed since forward.
+  void check(const OperatorCall& call) const;
+
+ private:
+  const CapturedTensors& captured_;
+  std::unordered_map<const Captured*, at::Storage> storages_;
+  struct Replacement {
+    at::Tensor original;  // keeps the address from being used again
+    at::Tensor copy;
+  };
+  std::unordered_map<const c10::TensorImpl*, Replacement> replacements_;
+};
+
+}  // namespace reprise::detail

@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/region.h"
+
+#include "checkpoint/checksum.h"
+
+#include <c10/util/ScopeExit.h>
+
+#include <exception>
+#include <utility>
+
+namespace reprise::detail {
+namespace {
+
+/// Thrown through the user's function when everything that backward needs has been recomputed. A
+/// std::exception, so that a backward pass inside the function unwinds cleanly.
+struct EarlyStop : std::exception {
+  const void* thrown_by;  // which of several recomputations inside each other
+  explicit EarlyStop(const void* run) : thrown_by(run) {}
+  const char* what() const noexcept override { return "reprise: end of a recomputation"; }
+};
+
+/// Bytes that no kernel fills: gaps in the workspace of a recurrent layer, and the noise that rrelu
+/// saves when it draws none.
+bool has_unfilled_bytes(const OperatorInfo* saved_by, const at::Tensor& tensor) {
+  if (saved_by == nullptr) return false;
+  const auto is_of = [&](const char* name) {
+    return saved_by->name.find(name) != std::string::npos;
+  };
+  return is_of("rrelu") ||
+         (tensor.scalar_type() == at::kByte && (is_of("rnn") || is_of("lstm") || is_of("gru")));
+}
+
+}  // namespace
+
+/// What autograd holds in place of a tensor saved by the first run.
+class Region::SlotReference : public PackedTensor {
+ public:
+  explicit SlotReference(ForwardRun& run) : run_(run) {}
+  ~SlotReference() override {
+    if (region_) region_->release(index_);
+  }
+
+  void pack(const at::Tensor& tensor) override;
+
+  at::Tensor unpack() override { return region_->take(index_); }
+
+ private:
+  ForwardRun& run_;  // alive while tensors are packed
+  std::shared_ptr<Region> region_;
+  std::size_t index_ = 0;
+};
+
+/// Keeps a tensor of the second run as plain autograd does: the recomputed graph can be
+/// differentiated inside the function itself.
+class Region::RecomputedTensor : public PackedTensor {
+ public:
+  explicit RecomputedTensor(SecondRun& run) : run_(run) {}
+
+  void pack(const at::Tensor& tensor) override;
+  at::Tensor unpack() override { return tensor_; }
+
+ private:
+  SecondRun& run_;  // alive while tensors are packed
+  at::Tensor tensor_;
+};
+
+/// Hears of the first run: which tensors are saved, which come from outside, which results and
+/// generators are needed again.
+class Region::ForwardRun : public SavedTensorHandler, public OperatorObserver {
+ public:
+  explicit ForwardRun(std::shared_ptr<Region> region) : region_(std::move(region)) {}
+
+  std::unique_ptr<PackedTensor> next() override { return std::make_unique<SlotReference>(*this); }
+
+  const std::shared_ptr<Region>& region() const { return region_; }
+
+  std::size_t add(const at::Tensor& tensor) {
+    auto& slots = region_->slots_;
+    slots.emplace_back(tensor, running_);
+    if (running_ == nullptr) slots.back().version.emplace(tensor);
+    if (needs_values()) {
+      if (running_ != nullptr) {
+        saved_by_running_.push_back(without_history(tensor));
+      } else if (region_->options_.verification == Verification::kValues) {
+        slots.back().checksum = checksum_of(tensor);
+      }
+    }
+    return slots.size() - 1;
+  }
+
+  void before_casts(const OperatorCall& call) override {
+    if (!region_->is_recomputing_) region_->captured_.before_operator(call);
+  }
+
+  bool before_operator(const OperatorCall& call, std::vector<c10::IValue>& /*results*/) override {
+    if (region_->is_recomputing_) return false;
+    running_ = nullptr;  // of an operator that failed
+    saved_by_running_.clear();
+    region_->captured_.before_operator(call);
+    region_->kept_results_.before_operator(call);
+    note_random_numbers(call);
+    ++region_->operator_count_;
+    running_ = &call.info;
+    return false;
+  }
+
+  void after_operator(const OperatorInfo& info, std::span<const c10::IValue> results) override {
+    if (region_->is_recomputing_) return;
+    running_ = nullptr;
+    region_->captured_.after_operator(results);
+    if (!needs_values()) return;
+    region_->kept_results_.after_operator(info, results, saved_by_running_);
+    if (region_->options_.verification == Verification::kValues) {
+      auto slot = region_->slots_.end() - std::ssize(saved_by_running_);
+      for (const auto& saved : saved_by_running_) (slot++)->checksum = checksum_of(saved);
+    }
+    saved_by_running_.clear();
+  }
+
+ private:
+  void note_random_numbers(const OperatorCall& call) {
+    if (!call.info.may_draw_random_numbers) return;
+    region_->context_.note_random_numbers();
+    for (const auto& argument : call.arguments) {
+      if (argument.isGenerator()) region_->context_.add(argument.toGenerator());
+    }
+  }
+
+  bool needs_values() const {
+    return region_->options_.verification == Verification::kValues ||
+           region_->kept_results_.is_active();
+  }
+
+  std::shared_ptr<Region> region_;
+  const OperatorInfo* running_ = nullptr;
+  std::vector<at::Tensor> saved_by_running_;
+};
+
+/// Fills the slots, and ends the run when the last of them is there. Not before its operator has
+/// returned: an operator may save a buffer first and have its kernel fill it then.
+class Region::SecondRun : public SavedTensorHandler, public OperatorObserver {
+ public:
+  SecondRun(Region& region, CapturedTensors::Replay& replay)
+      : region_(region), replay_(replay), last_wanted_(region.last_wanted()) {}
+
+  std::unique_ptr<PackedTensor> next() override {
+    return std::make_unique<RecomputedTensor>(*this);
+  }
+
+  /// Nodes from this number on belong to the running operator; outside one all do.
+  std::uint64_t first_new_node() const { return is_running_ ? first_new_node_ : 0; }
+
+  void pack(const at::Tensor& tensor) {
+    if (has_stopped_) return;
+    add(tensor);
+    if (!is_running_) compare_values();
+  }
+
+  at::Tensor replacement(const at::Tensor& argument) override {
+    return replay_.replacement(argument);
+  }
+
+  void before_casts(const OperatorCall& call) override {
+    if (!has_stopped_) replay_.check(call);
+  }
+
+  bool before_operator(const OperatorCall& call, std::vector<c10::IValue>& results) override {
+    // While the function unwinds, nothing may throw.
+    if (has_stopped_) return false;
+    replay_.check(call);
+    saved_by_running_.clear();
+    is_running_ = true;
+    first_new_node_ = next_node_number();
+    const auto* kept = region_.kept_results_.at(operator_count_++, call.info);
+    if (kept == nullptr) return false;
+    results = skip(call, *kept);
+    return true;
+  }
+
+  void after_operator(const OperatorInfo& /*info*/,
+                      std::span<const c10::IValue> /*results*/) override {
+    is_running_ = false;
+    if (has_stopped_) return;
+    compare_values();
+    if (!has_all() || !may_stop()) return;
+    has_stopped_ = true;
+    throw EarlyStop(this);
+  }
+
+  bool has_stopped() const { return has_stopped_; }
+  bool has_all() const { return count_ > last_wanted_; }
+  std::size_t count() const { return count_; }
+
+ private:
+  bool may_stop() const {
+    // A backward pass inside the function asks for what forward has saved so far.
+    if (region_.is_running_forward_) return true;
+    // Unwinding costs more than returning when nothing is left to do.
+    return region_.options_.early_stop && operator_count_ != region_.operator_count_;
+  }
+
+  void add(const at::Tensor& tensor) {
+    region_.compare(count_, tensor);
+    region_.store(count_++, tensor);
+    if (region_.options_.verification == Verification::kValues)
+      saved_by_running_.push_back(tensor);
+  }
+
+  void compare_values() {
+    std::size_t index = count_ - saved_by_running_.size();
+    for (const auto& tensor : saved_by_running_) region_.compare_values(index++, tensor);
+    saved_by_running_.clear();
+  }
+
+  /// The results of an operator that is not run, after what it would have saved and drawn.
+  std::vector<c10::IValue> skip(const OperatorCall& call, const KeptOperator& kept) {
+    std::vector<at::Tensor> arguments;
+    visit_arguments(call, [&](std::size_t, const at::Tensor&, const at::Tensor& effective) {
+      arguments.push_back(effective);
+    });
+    auto results = region_.kept_results_.results_of(kept, arguments);
+    for (const auto& [kind, index, own] : kept.saved_tensors) {
+      add(kind == SavedSource::Kind::kArgument ? without_history(arguments.at(index))
+          : kind == SavedSource::Kind::kResult ? without_history(results.at(index).toTensor())
+                                               : own);
+    }
+    if (kept.random_state_after) kept.random_state_after->restore();
+    return results;
+  }
+
+  Region& region_;
+  CapturedTensors::Replay& replay_;
+  std::size_t last_wanted_;
+  std::size_t count_ = 0;  // saved tensors so far
+  std::size_t operator_count_ = 0;
+  bool is_running_ = false;
+  std::uint64_t first_new_node_ = 0;
+  bool has_stopped_ = false;
+  std::vector<at::Tensor> saved_by_running_;
+};
+
+void Region::SlotReference::pack(const at::Tensor& tensor) {
+  region_ = run_.region();
+  index_ = run_.add(tensor);
+}
+
+void Region::RecomputedTensor::pack(const at::Tensor& tensor) {
+  // The result of the node that saves it would keep the node, and the node it.
+  tensor_ = is_computed_since(tensor, run_.first_new_node()) ? without_history(tensor) : tensor;
+  run_.pack(tensor_);
+}
+
+Region::Input::Input(const at::Tensor& tensor) : version_(tensor) {
+  if (tensor.is_inference()) {
+    kept_ = tensor;  // autograd refuses to save it; it counts no changes
+  } else {
+    saved_.emplace(tensor);
+  }
+}
+
+void Region::Input::set_changed(CapturedTensors::Changed changed) {
+  changed_ = std::move(changed);
+  saved_.reset();
+  kept_.reset();
+}
+
+at::Tensor Region::Input::again(CapturedTensors::Replay& replay, const std::string& message_start,
+                                std::size_t index) const {
+  if (changed_) return replay.copy_of(*changed_);
+  if (kept_.defined()) return kept_;
+  if (!version_.is_current()) {
+    throw_checkpoint_error(message_start, "input ", index, " was modified by an inplace operation ",
+                           "after forward: it is at version ", version_.current(),
+                           ", expected version ", version_.expected());
+  }
+  const auto input = saved_->unpack();
+  return input.detach().requires_grad_(input.requires_grad());
+}
+
+Region::Region(const CheckpointOptions& options, RegionFunction function,
+               const std::vector<at::Tensor>& inputs)
+    : options_(options),
+      message_start_("checkpoint" + (options.name.empty() ? "" : " " + options.name) + ": "),
+      function_(std::move(function)),
+      captured_(message_start_),
+      kept_results_(options.save_policy, message_start_) {
+  for (const auto& input : inputs) {
+    inputs_.push_back(input.defined() ? std::optional<Input>(input) : std::nullopt);
+    if (input.defined()) captured_.add_input(input);
+  }
+}
+
+ObservedOperators Region::observed_operators() const {
+  return kept_results_.is_active() ? ObservedOperators::kLeaves : ObservedOperators::kOutermost;
+}
+
+void Region::run_forward(const std::vector<at::Tensor>& inputs, void* result) {
+  ForwardRun run(shared_from_this());
+  const SavedTensorScope hooks(run);
+  const OperatorObserverScope operators(run, observed_operators());
+  is_running_forward_ = true;
+  const auto end = c10::make_scope_exit([&] { end_forward(inputs); });
+  function_(inputs, result);
+}
+
+void Region::end_forward(const std::vector<at::Tensor>& inputs) {
+  is_running_forward_ = false;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs_[i]) continue;
+    if (auto changed = captured_.changed(inputs[i])) inputs_[i]->set_changed(std::move(*changed));
+  }
+  context_.end_forward();
+  captured_.end_forward();
+  kept_results_.end_forward();
+}
+
+at::Tensor Region::take(std::size_t index) {
+  const auto generators = context_.lock_generators();  // before the region's own: see mutex_
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  auto& slot = slots_[index];
+  // A node may ask twice while it runs; other values are forgotten once they are handed out.
+  if (last_taken_ != index) slots_[std::exchange(last_taken_, index)].recomputed.reset();
+  if (!slot.recomputed.defined()) recompute();
+  if (version_of(slot.recomputed) != slot.recomputed_version) {
+    throw_checkpoint_error(message_start_, describe_slot(index),
+                           ", was modified by an inplace operation inside the function after it was "
+                           "saved");
+  }
+  return slot.recomputed;
+}
+
+void Region::release(std::size_t index) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  slots_[index].is_wanted = false;
+  slots_[index].recomputed.reset();
+}
+
+std::string Region::describe_slot(std::size_t index) const {
+  const auto& slot = slots_[index];
+  return c10::str("saved tensor ", index, ", ", slot.metadata, ", of ",
+                  slot.saved_by == nullptr ? "a function" : slot.saved_by->name);
+}
+
+void Region::compare(std::size_t index, const at::Tensor& tensor) const {
+  if (index >= slots_.size()) {
+    throw_checkpoint_error(message_start_, "the recomputation saves more tensors than forward (",
+                           slots_.size(), "), the next is ", TensorMetadata(tensor),
+                           "; the function must do the same in both runs");
+  }
+  const auto& slot = slots_[index];
+  if (options_.verification != Verification::kOff && !slot.metadata.describes(tensor)) {
+    throw_checkpoint_error(message_start_, describe_slot(index), ", is ", TensorMetadata(tensor),
+                           " in the recomputation; the function must do the same in both runs");
+  }
+  if (slot.is_wanted && slot.version && !slot.version->is_current()) {
+    throw_checkpoint_error(message_start_, describe_slot(index),
+                           ", was modified by an inplace operation after forward: it is at version ",
+                           slot.version->current(), ", expected version ",
+                           slot.version->expected());
+  }
+}
+
+void Region::store(std::size_t index, const at::Tensor& tensor) {
+  auto& slot = slots_[index];
+  if (!slot.is_wanted || slot.recomputed.defined()) return;
+  slot.recomputed = tensor;
+  slot.recomputed_version = version_of(tensor);
+}
+
+void Region::compare_values(std::size_t index, const at::Tensor& tensor) const {
+  const auto& slot = slots_[index];
+  if (has_unfilled_bytes(slot.saved_by, tensor) || checksum_of(tensor) == slot.checksum) return;
+  throw_checkpoint_error(message_start_, describe_slot(index),
+                         ", has other values in the recomputation; something that the function "
+                         "reads has changed, or an operator is not deterministic");
+}
+
+void Region::forget_recomputed() {
+  for (auto& slot : slots_) slot.recomputed.reset();
+}
+
+std::vector<at::Tensor> Region::inputs_again(CapturedTensors::Replay& replay) const {
+  std::vector<at::Tensor> inputs;
+  for (std::size_t i = 0; i < inputs_.size(); ++i)
+    inputs.push_back(inputs_[i] ? inputs_[i]->again(replay, message_start_, i) : at::Tensor());
+  return inputs;
+}
+
+std::size_t Region::last_wanted() const {
+  std::size_t last = 0;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].is_wanted) last = i;
+  }
+  return last;
+}
+
+void Region::recompute() {
+  const auto self = shared_from_this();  // the function may let go of the last saved tensor
+  const auto end = c10::make_scope_exit([this] { is_recomputing_ = false; });
+  is_recomputing_ = true;
+  CapturedTensors::Replay replay(captured_);
+  const auto inputs = inputs_again(replay);
+  const RecomputeScope scope(context_);
+  SecondRun run(*this, replay);
+  const SavedTensorScope hooks(run);
+  const OperatorObserverScope operators(run, observed_operators());
+  try {
+    function_(inputs, nullptr);
+  } catch (const EarlyStop& stop) {
+    if (stop.thrown_by == &run) return;
+    forget_recomputed();
+    throw;
+  } catch (...) {
+    // The operator that failed may have saved a tensor that it never filled.
+    forget_recomputed();
+    throw;
+  }
+  if (run.has_stopped()) {
+    forget_recomputed();
+    throw_checkpoint_error(message_start_, "the function swallowed the exception that ends a "
+                           "recomputation; let it through (catch the types you know, not ...), or "
+                           "switch early_stop off");
+  }
+  if (!run.has_all()) {
+    const auto wanted = last_wanted();
+    const auto slot = describe_slot(wanted);
+    forget_recomputed();
+    throw_checkpoint_error(message_start_, "the recomputation saved ", run.count(),
+                           " tensors, forward saved ", slots_.size(), "; missing is ", slot,
+                           "; the function must do the same in both runs");
+  }
+}
+
+}  // namespace reprise::detail

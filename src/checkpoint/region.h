@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+/// A checkpointed region between its forward pass and the end of its backward pass.
+#pragma once
+
+#include "autograd/forward_context.h"
+#include "autograd/saved_tensor_hooks.h"
+#include "autograd/tensor_version.h"
+#include "checkpoint/captured_tensors.h"
+#include "checkpoint/kept_results.h"
+#include "checkpoint/tensor_metadata.h"
+#include "reprise/checkpoint.h"
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace reprise::detail {
+
+/// Owned by the tensors that autograd saved in it.
+class Region : public std::enable_shared_from_this<Region> {
+ public:
+  Region(const CheckpointOptions& options, RegionFunction function,
+         const std::vector<at::Tensor>& inputs);
+
+  /// The first run.
+  void run_forward(const std::vector<at::Tensor>& inputs, void* result);
+  /// The value of saved tensor `index`, which is forgotten when another one is asked for.
+  at::Tensor take(std::size_t index);
+  /// Autograd no longer holds saved tensor `index`.
+  void release(std::size_t index);
+
+ private:
+  class ForwardRun;
+  class SecondRun;
+  class SlotReference;
+  class RecomputedTensor;
+
+  /// One tensor that forward saved: not its value, only how to recognise it.
+  struct Slot {
+    TensorMetadata metadata;
+    const OperatorInfo* saved_by;  // null: no operator, a function of the user's
+    std::optional<TensorVersion> version;  // where no operator reads it: see CapturedTensors
+    std::uint64_t checksum = 0;
+    at::Tensor recomputed;  // between recomputation and use
+    std::int64_t recomputed_version = 0;
+    bool is_wanted = true;  // autograd still holds it
+
+    Slot(const at::Tensor& tensor, const OperatorInfo* saved_by_operator)
+        : metadata(tensor), saved_by(saved_by_operator) {}
+  };
+
+  /// One input between the two runs.
+  class Input {
+   public:
+    explicit Input(const at::Tensor& tensor);
+    /// The function changed it: it gets a copy of what it was.
+    void set_changed(CapturedTensors::Changed changed);
+    at::Tensor again(CapturedTensors::Replay& replay, const std::string& message_start,
+                     std::size_t index) const;
+
+   private:
+    TensorVersion version_;
+    std::optional<SavedInput> saved_;
+    at::Tensor kept_;  // one of inference mode
+    std::optional<CapturedTensors::Changed> changed_;
+  };
+
+  ObservedOperators observed_operators() const;
+  void end_forward(const std::vector<at::Tensor>& inputs);
+  std::string describe_slot(std::size_t index) const;
+  void compare(std::size_t index, const at::Tensor& tensor) const;
+  void store(std::size_t index, const at::Tensor& tensor);
+  void compare_values(std::size_t index, const at::Tensor& tensor) const;
+  void forget_recomputed();
+  std::vector<at::Tensor> inputs_again(CapturedTensors::Replay& replay) const;
+  std::size_t last_wanted() const;
+  void recompute();
+
+  CheckpointOptions options_;
+  std::string message_start_;  // "checkpoint: ", with the region's name if it has one
+  RegionFunction function_;
+  std::vector<std::optional<Input>> inputs_;  // nothing: undefined
+  ForwardContext context_;
+  CapturedTensors captured_;
+  KeptResults kept_results_;
+  std::size_t operator_count_ = 0;  // of the forward pass
+  bool is_running_forward_ = false;
+  bool is_recomputing_ = false;
+  std::vector<Slot> slots_;
+  std::size_t last_taken_ = 0;
+  // Locked after the generators: a region that draws random numbers contains those inside that do.
+  // Recursive: the function may let go of saved tensors while it runs again.
+  std::recursive_mutex mutex_;
+};
+
+}  // namespace reprise::detail
