@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "autograd/saved_tensor_hooks.h"
 
-#include <ATen/SequenceNumber.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/saved_variable.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <mutex>
 #include <vector>
@@ -65,16 +63,6 @@ SavedTensorScope::SavedTensorScope(SavedTensorHandler& handler) {
 
 SavedTensorScope::~SavedTensorScope() {
   handlers.pop_back();
-}
-
-std::uint64_t next_node_number() {
-  return at::sequence_number::peek();
-}
-
-bool is_computed_since(const at::Tensor& tensor, std::uint64_t node_number) {
-  // Without bringing the node of a view up to date.
-  const auto* node = torch::autograd::impl::grad_fn_unsafe(tensor);
-  return node != nullptr && node->sequence_nr() >= node_number;
 }
 
 struct SavedInput::Impl {

@@ -9,7 +9,6 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
-#include <cstdint>
 #include <memory>
 
 namespace reprise::detail {
@@ -39,13 +38,6 @@ class SavedTensorHandler {
 inline at::Tensor without_history(const at::Tensor& tensor) {
   return tensor.tensor_data();
 }
-
-/// The number that the thread's next graph node will get.
-std::uint64_t next_node_number();
-
-/// True where `tensor` was computed by a node with that number or a later one. Who keeps it inside
-/// that node makes a cycle.
-bool is_computed_since(const at::Tensor& tensor, std::uint64_t node_number);
 
 /// Makes `handler` the innermost handler of this thread for as long as it lives.
 class SavedTensorScope {

@@ -147,9 +147,6 @@ class Region::SecondRun : public SavedTensorHandler, public OperatorObserver {
     return std::make_unique<RecomputedTensor>(*this);
   }
 
-  /// Nodes from this number on belong to the running operator; outside one all do.
-  std::uint64_t first_new_node() const { return is_running_ ? first_new_node_ : 0; }
-
   void pack(const at::Tensor& tensor) {
     if (has_stopped_) return;
     add(tensor);
@@ -170,7 +167,6 @@ class Region::SecondRun : public SavedTensorHandler, public OperatorObserver {
     replay_.check(call);
     saved_by_running_.clear();
     is_running_ = true;
-    first_new_node_ = next_node_number();
     const auto* kept = region_.kept_results_.at(operator_count_++, call.info);
     if (kept == nullptr) return false;
     results = skip(call, *kept);
@@ -234,7 +230,6 @@ class Region::SecondRun : public SavedTensorHandler, public OperatorObserver {
   std::size_t count_ = 0;  // saved tensors so far
   std::size_t operator_count_ = 0;
   bool is_running_ = false;
-  std::uint64_t first_new_node_ = 0;
   bool has_stopped_ = false;
   std::vector<at::Tensor> saved_by_running_;
 };
@@ -245,8 +240,7 @@ void Region::SlotReference::pack(const at::Tensor& tensor) {
 }
 
 void Region::RecomputedTensor::pack(const at::Tensor& tensor) {
-  // The result of the node that saves it would keep the node, and the node it.
-  tensor_ = is_computed_since(tensor, run_.first_new_node()) ? without_history(tensor) : tensor;
+  tensor_ = without_history(tensor);
   run_.pack(tensor_);
 }
 
@@ -318,15 +312,13 @@ at::Tensor Region::take(std::size_t index) {
   const auto generators = context_.lock_generators();  // before the region's own: see mutex_
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   auto& slot = slots_[index];
-  // A node may ask twice while it runs; other values are forgotten once they are handed out.
-  if (last_taken_ != index) slots_[std::exchange(last_taken_, index)].recomputed.reset();
   if (!slot.recomputed.defined()) recompute();
   if (version_of(slot.recomputed) != slot.recomputed_version) {
     throw_checkpoint_error(message_start_, describe_slot(index),
                            ", was modified by an inplace operation inside the function after it was "
                            "saved");
   }
-  return slot.recomputed;
+  return std::exchange(slot.recomputed, at::Tensor());
 }
 
 void Region::release(std::size_t index) {

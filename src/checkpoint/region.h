@@ -27,7 +27,7 @@ class Region : public std::enable_shared_from_this<Region> {
 
   /// The first run.
   void run_forward(const std::vector<at::Tensor>& inputs, void* result);
-  /// The value of saved tensor `index`, which is forgotten when another one is asked for.
+  /// The value of saved tensor `index`, which is then forgotten.
   at::Tensor take(std::size_t index);
   /// Autograd no longer holds saved tensor `index`.
   void release(std::size_t index);
@@ -90,7 +90,6 @@ class Region : public std::enable_shared_from_this<Region> {
   bool is_running_forward_ = false;
   bool is_recomputing_ = false;
   std::vector<Slot> slots_;
-  std::size_t last_taken_ = 0;
   // Locked after the generators: a region that draws random numbers contains those inside that do.
   // Recursive: the function may let go of saved tensors while it runs again.
   std::recursive_mutex mutex_;
