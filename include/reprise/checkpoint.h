@@ -84,7 +84,8 @@ void run_region(const CheckpointOptions& options, RegionFunction function,
 ///   plain autograd does), or when the recomputation saves other tensors than forward did; with a
 ///   save policy also when it runs other operators;
 /// - in backward when `function` swallowed the exception that ends a recomputation.
-/// After any exception the region is as before and backward may be tried again.
+/// After any exception the region is as before and backward may be tried again. Backward may be
+/// partial, repeated (`retain_graph`), with respect to chosen inputs, and differentiated again.
 ///
 /// Side effects other than on tensors happen twice; see `in_recompute`. Not noticed, unless
 /// `Verification::kValues` sees their effect: writes through raw pointers, operators that
