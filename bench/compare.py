@@ -160,7 +160,7 @@ def main() -> int:
     missed = [row.name for row in rows if row.asked is not None and row.reprise > row.asked]
     if missed:
         print(f"compare.py: more than asked: {', '.join(missed)}", file=sys.stderr)
-    return 1 if missed else 0
+    return 3 if missed else 0
 
 
 if __name__ == "__main__":

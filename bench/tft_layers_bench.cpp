@@ -142,13 +142,13 @@ std::map<std::string, std::int64_t> activation_bytes(Subject& subject, Checkpoin
 /// Forward time of each layer: what recomputing it costs.
 std::map<std::string, double> forward_ms(Subject& subject) {
   std::map<std::string, double> times;
-  const auto loss = subject.loss([&](const std::string& layer, const LayerFunction& function,
-                                     const Tensors& inputs) {
-    const auto start = std::chrono::steady_clock::now();
-    auto outputs = function(inputs);
-    times[layer] = milliseconds_since(start);
-    return outputs;
-  });
+  const auto loss = subject.loss(
+      [&](const std::string& layer, const LayerFunction& function, const Tensors& inputs) {
+        const auto start = std::chrono::steady_clock::now();
+        auto outputs = function(inputs);
+        times[layer] = milliseconds_since(start);
+        return outputs;
+      });
   return times;
 }
 
@@ -199,13 +199,16 @@ void print_layers(Subject& subject, const std::map<std::string, std::int64_t>& p
   auto options = subject.model->options();
   options.checkpointing = Checkpointing::kAggressive;
   const auto times = forward_ms(subject);
-  std::printf("| layer | activations, MB | aggressive recomputes it | then kept, MB | "
-              "recomputing costs, ms | MB saved per 1%% of the step |\n");
+  std::printf(
+      "| layer | activations, MB | aggressive recomputes it | then kept, MB | "
+      "recomputing costs, ms | MB saved per 1%% of the step |\n");
   std::printf("| --- | ---: | --- | ---: | ---: | ---: |\n");
   auto names = reprise::layer_names(options);
   names.push_back("between layers");
   for (const auto& name : names) {
-    const auto value_in = [&](const auto& map) { return map.contains(name) ? map.at(name) : 0; };
+    const auto value_in = [&](const auto& map) {
+      return map.contains(name) ? map.at(name) : 0;
+    };
     const bool is_chosen = reprise::is_checkpointed(options, name);
     const double saved = megabytes(value_in(plain) - value_in(aggressive));
     const double ms = times.contains(name) ? times.at(name) : 0;
@@ -217,8 +220,9 @@ void print_layers(Subject& subject, const std::map<std::string, std::int64_t>& p
 
 void print_tiers(const std::array<std::map<std::string, std::int64_t>, 3>& bytes,
                  const std::array<Step, 3>& steps) {
-  std::printf("\n| tier | activations, MB | outside the selection networks, MB | saved of those | "
-              "step, ms | against off | peak of a step, MB | MB saved per 1%% of time |\n");
+  std::printf(
+      "\n| tier | activations, MB | outside the selection networks, MB | saved of those | "
+      "step, ms | against off | peak of a step, MB | MB saved per 1%% of time |\n");
   std::printf("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
   const auto plain = sum_of(bytes[0]);
   for (std::size_t i = 0; i < kTiers.size(); ++i) {
@@ -229,8 +233,10 @@ void print_tiers(const std::array<std::map<std::string, std::int64_t>, 3>& bytes
                 megabytes(sum.all), megabytes(sum.outside_selection), megabytes(saved),
                 100.0 * static_cast<double>(saved) / static_cast<double>(plain.outside_selection),
                 steps[i].ms, percent, megabytes(steps[i].peak_bytes));
-    if (i > 0 && percent > 0) std::printf("%.0f |\n", megabytes(saved) / percent);
-    else std::printf("%s |\n", i > 0 ? "no time measured" : "");
+    if (i > 0 && percent > 0)
+      std::printf("%.0f |\n", megabytes(saved) / percent);
+    else
+      std::printf("%s |\n", i > 0 ? "no time measured" : "");
   }
 }
 

@@ -128,6 +128,46 @@ TEST(CheckpointAfterAChangeOf, StatisticsIsExact) {
   EXPECT_TRUE(testing::is_same_bytes(torch::autograd::grad({y.sum()}, {x})[0], expected));
 }
 
+// Tensors in one memory may count their changes apart.
+TEST(CheckpointAfterAChangeOf, MemoryThatIsCountedTwiceIsRefused) {
+  const auto x = random_leaf({4, 8});
+  const auto weight = random_leaf({8, 8}, 2);
+  const auto y = checkpoint(
+      [weight](const Tensor& t) { return (t.mm(weight) / weight.data().norm()).exp(); }, x);
+  const auto flat = random_tensor({16}, 3);
+  auto a = torch::empty({8}).requires_grad_();
+  auto b = torch::empty({8}).requires_grad_();
+  a.set_data(flat.narrow(0, 0, 8));
+  b.set_data(flat.narrow(0, 8, 8));
+  const auto z = checkpoint([a, b](const Tensor& t) { return (t * a + b).exp(); }, x);
+  {
+    const torch::NoGradGuard no_grad;
+    weight.add_(1);
+    b.add_(1);
+  }
+  EXPECT_THAT(checkpoint_error_of([&] { y.sum().backward(); }), HasSubstr(kModified));
+  EXPECT_THAT(checkpoint_error_of([&] { z.sum().backward(); }), HasSubstr(kModified));
+}
+
+// An error in either run ends the region, whatever the function makes of it.
+TEST(CheckpointAfterAChangeOf, ACapturedTensorIsRefusedWhereTheFunctionCatchesErrors) {
+  const auto x = random_leaf({4, 8});
+  const auto shift = random_tensor({8}, 3);
+  const auto f = [shift](const Tensor& t) {
+    Tensor y;
+    try {
+      y = (t + shift).exp();
+    } catch (const c10::Error&) {
+      y = (t * 1).sin();
+    }
+    return y.cos();
+  };
+  const auto y = checkpoint(f, x);
+  shift.mul_(3);
+  for (int attempt = 0; attempt < 2; ++attempt)
+    EXPECT_THAT(checkpoint_error_of([&] { y.sum().backward({}, true); }), HasSubstr(kModified));
+}
+
 TEST(CheckpointAfterAChangeOf, AnInputNamesIt) {
   const auto leaf = random_leaf({6, 8});
   const auto function = [](const Tensor& a, const Tensor& b, const Tensor& c) {

@@ -94,6 +94,60 @@ TEST(CheckpointInPlace, OnACapturedTensorWithAGradientIsRefusedInForward) {
   }
 }
 
+TEST(CheckpointInPlace, ThatIsRefusedIsRefusedWhereTheFunctionCatchesErrors) {
+  const auto leaf = random_leaf({4, 8});
+  const auto x = leaf * 1;
+  const auto f = [&](const Tensor& t) {
+    try {
+      x.mul_(2);
+    } catch (const c10::Error&) {
+    }
+    return t * x;
+  };
+  EXPECT_THAT(testing::checkpoint_error_of([&] { checkpoint(f, leaf); }), HasSubstr("aten::mul_"));
+}
+
+// A saved tensor that is changed through another one in the same memory: refused as plain does.
+TEST(CheckpointInPlace, ThroughAnotherCapturedTensorIsRefused) {
+  const auto x = random_leaf({4, 8});
+  const auto base = random_tensor({8}, 2);
+  const auto view = base.view({2, 4});
+  const auto f = [=](const Tensor& t) {
+    auto y = t * base;
+    view.add_(1);
+    return y.exp();
+  };
+  for (const bool is_plain : {true, false}) {
+    EXPECT_THAT(testing::error_of([&] { (is_plain ? f(x) : checkpoint(f, x)).sum().backward(); }),
+                HasSubstr("modified by an inplace operation"));
+  }
+}
+
+TEST(CheckpointInPlace, OnAConjugateOfACapturedTensorIsExact) {
+  const auto x = random_leaf({4, 8});
+  expect_exact(
+      [&](const Caller& call) {
+        const auto z = torch::complex(random_tensor({8}, 2), random_tensor({8}, 3));
+        const auto conjugate = z.conj();
+        const auto f = [=](const Tensor& t) {
+          z.add_(1);
+          return torch::view_as_real((t * conjugate).exp());
+        };
+        return call(f, x);
+      },
+      {{x}});
+}
+
+TEST(CheckpointInPlace, ThatResizesATensorFromOutsideIsRefusedInForward) {
+  const auto x = random_leaf({4});
+  auto buffer = torch::empty({0});
+  const auto f = [&](const Tensor& t) {
+    if (buffer.numel() == 0) at::ones_out(buffer, {4});
+    return (t * buffer).exp();
+  };
+  EXPECT_THAT(testing::checkpoint_error_of([&] { checkpoint(f, x); }), HasSubstr("aten::ones"));
+}
+
 TEST(CheckpointInPlace, OnTheShapeOfATensorFromOutsideIsRefusedInForward) {
   const auto leaf = random_leaf({4, 8});
   const std::vector<InPlaceCase> cases = {

@@ -153,6 +153,23 @@ TEST(CheckpointMemory, OfARecomputationIsFreedWithTheGraphStillThere) {
   }
 }
 
+TEST(CheckpointMemory, OfABackwardPassInsideIsFreedAfterForward) {
+  StorageWatch made;
+  const auto x = random_leaf({8});
+  const auto y = checkpoint(
+      [&](const Tensor& t) {
+        auto z = t;
+        for (int i = 0; i < 4; ++i) {
+          z = z.sigmoid();
+          made.add(z);
+        }
+        return z * torch::autograd::grad({z.sum()}, {t}, {}, true)[0].detach().sum();
+      },
+      x);
+  EXPECT_EQ(made.count_alive(), 0U);
+  y.sum().backward();
+}
+
 // B26: every end of a region's life.
 struct Life {
   std::string name;

@@ -72,8 +72,7 @@ std::vector<RandomFunction> noises() {
        }},
       {"Poisson", [](const Tensor& t) { return t * torch::poisson(t.detach().exp()); }},
       {"Gamma", [](const Tensor& t) { return at::_standard_gamma(t.exp()); }},
-      {"Dirichlet",
-       [](const Tensor& t) { return t * at::_sample_dirichlet(t.detach().exp()); }},
+      {"Dirichlet", [](const Tensor& t) { return t * at::_sample_dirichlet(t.detach().exp()); }},
       {"Binomial",
        [](const Tensor& t) {
          return t * at::binomial(torch::full({4, 8}, 9.F), t.detach().sigmoid());
@@ -99,6 +98,14 @@ std::vector<RandomFunction> random_modules() {
        [](const Tensor& t) {
          const auto u = t.view({1, 1, 4, 8});
          return torch::scaled_dot_product_attention(u, u, u, {}, 0.5).view({4, 8});
+       }},
+      {"GeneratorThatTheFunctionPutsBack",
+       [](const Tensor& t) {
+         auto generator = at::globalContext().defaultGenerator(at::kCPU);
+         const auto state = generator.get_state();
+         auto y = torch::dropout(t, 0.5, true);
+         generator.set_state(state);
+         return y.exp().sin();
        }},
       {"GeneratorThatTheFunctionSeeds",
        [](const Tensor& t) {

@@ -5,11 +5,9 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
-#include <atomic>
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <thread>
 
 #include "tests/testing.h"
 
@@ -314,26 +312,6 @@ TEST_F(CheckpointTest, RecomputesUnderTheAutocastOfForward) {
   const auto recomputed = run(true);
   for (std::size_t i = 0; i < plain.size(); ++i)
     EXPECT_TRUE(testing::is_same_bytes(plain[i], recomputed[i])) << i;
-}
-
-TEST_F(CheckpointTest, RecomputesOnceForTwoThreads) {
-  std::atomic<int> runs = 0;
-  auto x = input_.clone().requires_grad_();
-  auto outputs = checkpoint(
-      [&](const std::vector<Tensor>& in) {
-        ++runs;
-        return std::vector<Tensor>{in[0].exp(), in[0].sin()};
-      },
-      std::vector<Tensor>{x});
-  std::vector<Tensor> grads(2);
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < 2; ++i) {
-    threads.emplace_back([&, i] { grads[i] = torch::autograd::grad({outputs[i].sum()}, {x})[0]; });
-  }
-  for (auto& thread : threads) thread.join();
-  EXPECT_TRUE(torch::equal(grads[0], x.exp()));
-  EXPECT_TRUE(torch::equal(grads[1], x.cos()));
-  EXPECT_LE(runs, 3);
 }
 
 TEST_F(CheckpointTest, FillsBuffersThatAnOperatorSavesBeforeItsKernelRuns) {

@@ -183,20 +183,43 @@ TEST(CheckpointThreads, DoNotDisturbEachOthersRandomNumbers) {
   };
   torch::manual_seed(5);
   const auto expected = draw();
-  torch::manual_seed(5);
-  Tensor actual;
-  std::atomic<bool> is_done = false;
-  run_together({[&] {
-                  actual = draw();
-                  is_done = true;
-                },
-                [&] {
-                  const auto x = random_leaf({4, 8});
-                  do {
-                    gradient_of(checkpoint([](const Tensor& t) { return t.exp().sin(); }, x), x);
-                  } while (!is_done);
-                }});
-  EXPECT_TRUE(testing::is_same_bytes(actual, expected));
+  for (const auto& options : testing::all_options()) {
+    SCOPED_TRACE(options.name);
+    torch::manual_seed(5);
+    Tensor actual;
+    std::atomic<bool> is_done = false;
+    run_together({[&] {
+                    actual = draw();
+                    is_done = true;
+                  },
+                  [&] {
+                    const auto x = random_leaf({4, 8});
+                    const auto f = [](const Tensor& t) {
+                      return t.exp().sin();
+                    };
+                    do {
+                      gradient_of(checkpoint(options, f, x), x);
+                    } while (!is_done);
+                  }});
+    EXPECT_TRUE(testing::is_same_bytes(actual, expected));
+  }
+}
+
+// A thread that holds one region lets go of another one's saved tensors while that one is held.
+TEST(CheckpointThreads, DoNotWaitForEachOtherWhenGraphsGo) {
+  for (int repetition = 0; repetition < kRepetitions; ++repetition) {
+    const auto x = random_leaf({4, 8});
+    Tensor cached;
+    const auto f = [&](const Tensor& t) {
+      if (in_recompute()) cached = Tensor();
+      return checkpoint([](const Tensor& u) { return u.exp().sin(); }, t.cos()).tanh();
+    };
+    const auto y = checkpoint(f, x);
+    cached = checkpoint([](const Tensor& u) { return u.exp().sin(); }, x);
+    Tensor gradient;
+    run_together({[&] { gradient = gradient_of(y, x); }, [&] { gradient_of(x.exp().sin(), x); }});
+    EXPECT_TRUE(gradient.defined());
+  }
 }
 
 TEST(CheckpointThreads, RunBackwardOfNestedRegions) {

@@ -172,6 +172,45 @@ TEST(CheckpointOfACache, ThatGrewIsRefused) {
   EXPECT_NE(checkpoint_error_of([&] { y.sum().backward(); }), "");
 }
 
+// What a function of the user's saves is compared too, outside every operator.
+TEST(CheckpointOfHiddenState, IsFoundInWhatAUsersFunctionSaves) {
+  struct Scale : torch::autograd::Function<Scale> {
+    static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& t, double by) {
+      context->save_for_backward({torch::full({8}, by)});
+      return t * by;
+    }
+    static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                   torch::autograd::variable_list gradients) {
+      return {gradients[0] * context->get_saved_variables()[0], Tensor()};
+    }
+  };
+  const auto x = random_leaf({4, 8});
+  const auto y = checkpoint(
+      {.verification = Verification::kValues},
+      [](const Tensor& t) { return Scale::apply(t, in_recompute() ? 3 : 2); }, x);
+  EXPECT_THAT(checkpoint_error_of([&] { y.sum().backward(); }), HasSubstr("other values"));
+}
+
+// Destructors that run operators while the second run's own error unwinds it.
+TEST(CheckpointOfAFailingFunction, UnwindsThroughDestructorsThatRunOperators) {
+  struct Cleanup {
+    Tensor value;
+    ~Cleanup() { (value.detach().requires_grad_().exp().sin().cos() * 2).tanh(); }
+  };
+  int runs = 0;
+  const auto x = random_leaf({4, 8});
+  const auto y = checkpoint(
+      [&](const Tensor& t) {
+        const Cleanup cleanup{t};
+        if (++runs == 2) throw std::runtime_error("out of luck");
+        return t.exp().sin();
+      },
+      x);
+  EXPECT_THAT(testing::error_of([&] { y.sum().backward({}, true); }), HasSubstr("out of luck"));
+  y.sum().backward();
+  EXPECT_TRUE(x.grad().defined());
+}
+
 // Trap 10
 TEST(CheckpointWhoseStopIsSwallowed, IsRefused) {
   const std::vector<std::function<Tensor(const Tensor&)>> functions = {

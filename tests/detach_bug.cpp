@@ -35,9 +35,8 @@ const std::vector<Part>& parts() {
 }
 
 bool belongs_to(const std::string& parameter, const Part& part) {
-  return std::ranges::any_of(part.modules, [&](const std::string& module) {
-    return parameter.starts_with(module + ".");
-  });
+  return std::ranges::any_of(
+      part.modules, [&](const std::string& module) { return parameter.starts_with(module + "."); });
 }
 
 std::vector<Tensor> weights_of(const TemporalFusionTransformer& model) {
@@ -92,8 +91,8 @@ DetachBugCase detach_bug_case() {
   // Past, known and static inputs all say something about the target.
   const auto& input = result.input;
   const auto past = input.observed_real.select(2, 0).mean(1, /*keepdim=*/true);
-  const auto known = input.known_real.select(2, 0).narrow(1, options.encoder_length,
-                                                          options.horizon);
+  const auto known =
+      input.known_real.select(2, 0).narrow(1, options.encoder_length, options.horizon);
   result.target = past + known + input.static_real.select(1, 0).unsqueeze(1);
   return result;
 }

@@ -32,10 +32,10 @@ DetachBugCase detach_bug_case();
 
 /// One part of the model after a training.
 struct WeightChange {
-  std::string part;          ///< "static_vsn", ...
-  double relative_change;    ///< norm of the weights' change, divided by the norm of the weights
-  std::int64_t gradients;    ///< parameters that got a gradient that is not zero
-  std::int64_t parameters;   ///< of the part
+  std::string part;         ///< "static_vsn", ...
+  double relative_change;   ///< norm of the weights' change, divided by the norm of the weights
+  std::int64_t gradients;   ///< parameters that got a gradient that is not zero
+  std::int64_t parameters;  ///< of the part
 };
 
 struct TrainedVariant {

@@ -13,8 +13,8 @@
 namespace reprise {
 namespace {
 
-using testing::detach_bug_case;
 using ::testing::Contains;
+using testing::detach_bug_case;
 using ::testing::Each;
 using ::testing::Ge;
 using ::testing::HasSubstr;

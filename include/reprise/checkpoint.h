@@ -73,12 +73,12 @@ void run_region(const CheckpointOptions& options, RegionFunction function,
 /// (running statistics, counters, caches) are changed once: the second run works on copies of their
 /// earlier values. Gradients are bitwise those of a plain call where the kernels are deterministic.
 /// Kept are the inputs, what `function` captures, the results that the policy names, those earlier
-/// values, and the generators' states (5 KB).
+/// values (the whole memory that such a tensor lies in), and the generators' states (2.5 KB, where
+/// random numbers are drawn).
 ///
 /// Throws `CheckpointError`
 /// - in forward, naming the operator, before `function` changes in place, in gradient mode, a
-/// tensor
-///   that needs a gradient and is captured instead of an input;
+///   tensor that needs a gradient and is captured instead of an input;
 /// - in backward, naming the tensor, when an input or a captured tensor that the recomputation
 ///   reads was changed in place since forward, when a saved tensor is changed in place inside (as
 ///   plain autograd does), or when the recomputation saves other tensors than forward did; with a
@@ -87,10 +87,11 @@ void run_region(const CheckpointOptions& options, RegionFunction function,
 /// After any exception the region is as before and backward may be tried again. Backward may be
 /// partial, repeated (`retain_graph`), with respect to chosen inputs, and differentiated again.
 ///
-/// Side effects other than on tensors happen twice; see `in_recompute`. Not noticed, unless
-/// `Verification::kValues` sees their effect: writes through raw pointers, operators that
-/// `function` runs on other threads, members that it replaces instead of changing in place. Regions
-/// may be nested, and run backward from several threads.
+/// Side effects other than on tensors happen twice; see `in_recompute`. What cannot be noticed
+/// (writes through raw pointers, operators that `function` runs on other threads, members that it
+/// replaces instead of changing in place, ...) is listed in docs/how-checkpointing-works.md.
+/// Destructors that run operators must not be `noexcept(true)` where the recomputation may end in
+/// them. Regions may be nested, and run backward from several threads.
 template <typename Function, typename... Inputs>
 auto checkpoint(const CheckpointOptions& options, Function function, Inputs... inputs) {
   using Result = decltype(detail::call(function, inputs...));

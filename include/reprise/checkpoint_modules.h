@@ -110,12 +110,11 @@ class CheckpointedImpl<Module, Result(Arguments...)>
 
 /// The wrapper as a module holder: `Checkpointed<torch::nn::Linear> layer(8, 16);`
 template <typename Holder>
-using Checkpointed =
-    torch::nn::ModuleHolder<CheckpointedImpl<typename Holder::ContainedType>>;
+using Checkpointed = torch::nn::ModuleHolder<CheckpointedImpl<typename Holder::ContainedType>>;
 
 /// Runs `modules` on `input` in `segments` regions of as equal a number of modules as possible. The
-/// last one runs plainly: its backward pass comes first, so it would be computed again at once. Keeps
-/// the inputs of the segments and the inside of one at a time: about 2 sqrt(n) of n equal
+/// last one runs plainly: its backward pass comes first, so it would be computed again at once.
+/// Keeps the inputs of the segments and the inside of one at a time: about 2 sqrt(n) of n equal
 /// activations with sqrt(n) segments (Chen et al. 2016, "Training Deep Nets with Sublinear Memory
 /// Cost"). Throws `OptionError` unless 1 <= segments <= number of modules.
 at::Tensor checkpoint_sequential(const torch::nn::Sequential& modules, std::int64_t segments,

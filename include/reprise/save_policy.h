@@ -14,8 +14,8 @@ namespace reprise {
 
 /// One operator call of a region's forward pass, as a policy sees it.
 struct SaveCandidate {
-  std::string_view name;               ///< without overload: "aten::mm"
-  std::string_view overload;           ///< "" or for example "Tensor"
+  std::string_view name;                   ///< without overload: "aten::mm"
+  std::string_view overload;               ///< "" or for example "Tensor"
   const std::vector<at::Tensor>& results;  ///< to look at: sizes, types
 };
 
@@ -31,7 +31,7 @@ class SavePolicy {
 
   SavePolicy() = default;  ///< keeps nothing
   /// Keeps the results for which `predicate` is true. It is called once for each operator, in
-  /// forward.
+  /// forward. Throws `OptionError` for an empty one.
   explicit SavePolicy(Predicate predicate);
   /// Keeps the results of these operators, named with or without overload. Throws `OptionError`
   /// for a name that LibTorch does not have and for operators that cannot be kept.
@@ -39,7 +39,7 @@ class SavePolicy {
 
   static SavePolicy matmuls();       ///< mm, addmm, bmm, baddbmm, addmv, mv, dot, linear
   static SavePolicy attention();     ///< every fused scaled dot product attention
-  static SavePolicy convolutions();  ///< every convolution
+  static SavePolicy convolutions();  ///< aten::convolution and the kernels behind it
   /// The three together: what costs time rather than memory.
   static SavePolicy compute_heavy();
 

@@ -42,14 +42,14 @@ struct IsComplex<std::complex<T>> : std::true_type {};
 template <typename T>
 struct IsComplex<c10::complex<T>> : std::true_type {};
 
-/// Values that hold no tensors. Views of memory that others own (std::string_view, at::ArrayRef) are
-/// not among them: a region keeps its inputs until backward.
+/// Values that hold no tensors. Views of memory that others own (std::string_view, at::ArrayRef)
+/// are not among them: a region keeps its inputs until backward.
 template <typename T>
-concept Plain = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_pointer_v<T> ||
-                std::same_as<T, std::nullptr_t> || std::same_as<T, std::nullopt_t> ||
-                std::same_as<T, std::string> || IsComplex<T>::value ||
-                std::same_as<T, at::TensorOptions> || std::same_as<T, c10::Scalar> ||
-                std::same_as<T, c10::Device> || std::same_as<T, at::Generator>;
+concept Plain =
+    std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_pointer_v<T> ||
+    std::same_as<T, std::nullptr_t> || std::same_as<T, std::nullopt_t> ||
+    std::same_as<T, std::string> || IsComplex<T>::value || std::same_as<T, at::TensorOptions> ||
+    std::same_as<T, c10::Scalar> || std::same_as<T, c10::Device> || std::same_as<T, at::Generator>;
 
 template <typename T>
 struct IsPairOrTuple : std::false_type {};

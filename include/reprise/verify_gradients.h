@@ -35,7 +35,7 @@ struct GradientReport {
   std::vector<GradientComparison> parameters;
   std::vector<std::string> differing_buffers;  ///< left with other values by the second pass
   bool has_equal_outputs = false;              ///< the two functions returned equal bytes
-  bool has_equal_random_stream = false;  ///< the generators were left in equal states
+  bool has_equal_random_stream = false;        ///< the generators were left in equal states
   /// False when a difference was found and the plain pass does not even agree with itself.
   bool is_plain_repeatable = true;
 
@@ -51,8 +51,9 @@ struct GradientReport {
 ///
 /// Each function runs a forward pass and returns a floating-point tensor, the loss or an output of
 /// any shape, whose sum is differentiated. Entries of `parameters` that need no gradient are
-/// buffers: their values after the passes are compared. Buffers, `.grad` and the default random
-/// number generators are left as they were before the call. Bitwise: equal means equal bytes.
+/// buffers: their values after the passes are compared. Parameters, buffers, `.grad` and the
+/// default random number generators are left as they were before the call, after an exception too.
+/// Bitwise: equal means equal bytes.
 ///
 /// Neither function has to use this library: a home-made substitute that cuts the gradient, such as
 /// a `detach()` on a layer's input, is found by the parameters that get no gradient or another one.

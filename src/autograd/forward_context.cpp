@@ -3,11 +3,11 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
-#include <cstring>
 #include <mutex>
 
 namespace reprise::detail {
@@ -28,9 +28,10 @@ const std::vector<at::Generator>& default_generators() {
   return generators;
 }
 
-template <typename T>
-bool is_same_object(const T& a, const T& b) {
-  return std::memcmp(&a, &b, sizeof(T)) == 0;
+/// Field by field: the bytes between them are nobody's.
+bool is_same(const at::mt19937_data_pod& a, const at::mt19937_data_pod& b) {
+  return a.seed_ == b.seed_ && a.left_ == b.left_ && a.seeded_ == b.seeded_ && a.next_ == b.next_ &&
+         a.state_ == b.state_;
 }
 
 }  // namespace
@@ -59,7 +60,7 @@ void GeneratorState::restore() const {
 bool GeneratorState::operator==(const GeneratorState& other) const {
   if (generator_ != other.generator_) return false;
   if (cpu_) {
-    return is_same_object(cpu_->engine.data(), other.cpu_->engine.data()) &&
+    return is_same(cpu_->engine.data(), other.cpu_->engine.data()) &&
            cpu_->next_float_normal_sample == other.cpu_->next_float_normal_sample &&
            cpu_->next_double_normal_sample == other.cpu_->next_double_normal_sample;
   }
@@ -80,12 +81,6 @@ RandomState RandomState::now() const {
   auto current = *this;
   for (auto& state : current.states_) state = GeneratorState(state.generator());
   return current;
-}
-
-void RandomState::keep_changed() {
-  std::erase_if(states_,
-                [](const auto& state) { return state == GeneratorState(state.generator()); });
-  states_.shrink_to_fit();
 }
 
 void RandomState::restore() const {
@@ -122,11 +117,7 @@ void ExecutionState::restore(const ExecutionState& from) const {
 ForwardContext::ForwardContext() = default;
 
 void ForwardContext::end_forward() {
-  if (may_draw_) {
-    random_state_.keep_changed();
-  } else {
-    random_state_ = RandomState::empty();
-  }
+  if (!may_draw_) random_state_ = RandomState::empty();
 }
 
 std::unique_lock<std::recursive_mutex> ForwardContext::lock_generators() const {

@@ -5,7 +5,6 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ThreadLocalState.h>
-#include <ATen/autocast_mode.h>
 #include <ATen/core/Generator.h>
 #include <c10/util/typeid.h>
 
@@ -45,8 +44,6 @@ class RandomState {
   /// Takes the state of `generator` too, unless it is there already.
   void add(const at::Generator& generator);
   RandomState now() const;  ///< the states that the same generators have now
-  /// Leaves only those whose state is another one now.
-  void keep_changed();
   void restore() const;
   bool is_empty() const { return states_.empty(); }
   bool operator==(const RandomState& other) const = default;
@@ -70,7 +67,7 @@ struct ExecutionState {
   std::vector<Autocast> autocast;
   bool is_autocast_cache_enabled;
   caffe2::TypeMeta default_dtype;
-  std::optional<c10::Device> current_device;  ///< of an accelerator
+  std::optional<c10::Device> current_device;  ///< of CUDA
   int thread_count;
 
   static ExecutionState now();
@@ -87,8 +84,8 @@ class ForwardContext {
   void add(const at::Generator& generator) { random_state_.add(generator); }
   /// Notes that the function may have drawn random numbers.
   void note_random_numbers() { may_draw_ = true; }
-  /// Forgets the generators from which the function has drawn nothing. What another thread draws
-  /// from a default one meanwhile must not count.
+  /// Forgets the default generators where the function has drawn nothing: another thread may use
+  /// them.
   void end_forward();
   /// Keeps other recomputations that draw random numbers from running; locks nothing where the
   /// function draws none. To be held before and in a `RecomputeScope`.

@@ -59,7 +59,7 @@ OperatorInfo describe(const c10::OperatorHandle& op) {
   const bool is_silent_writer = std::ranges::count(kWritesRunningStatistics, info.name) > 0;
   info.may_draw_random_numbers =
       op.hasTag(at::Tag::nondeterministic_seeded) || !info.name.starts_with("aten::");
-  info.changes_shape_in_place = op.hasTag(at::Tag::inplace_view);
+  info.changes_metadata_in_place = op.hasTag(at::Tag::inplace_view);
   for (const auto& argument : op.schema().arguments()) {
     if (writes(argument) || (is_silent_writer && argument.name().starts_with("running_")))
       info.written.push_back(info.arguments.size());
@@ -76,16 +76,17 @@ OperatorInfo describe(const c10::OperatorHandle& op) {
 
 const OperatorInfo& shared_info_of(const c10::OperatorHandle& op) {
   static std::mutex mutex;
-  static auto* infos = new std::unordered_map<const void*, std::unique_ptr<OperatorInfo>>;
+  static auto* infos = new std::unordered_map<c10::OperatorName, std::unique_ptr<OperatorInfo>>;
   const std::lock_guard<std::mutex> lock(mutex);
-  auto& info = (*infos)[&op.operator_name()];
+  auto& info = (*infos)[op.operator_name()];
   if (!info) info = std::make_unique<OperatorInfo>(describe(op));
   return *info;
 }
 
 const OperatorInfo& info_of(const c10::OperatorHandle& op, ThreadState& state) {
   auto& info = state.known_infos[&op.operator_name()];
-  if (info == nullptr) info = &shared_info_of(op);
+  // Another operator may have taken the place of one that was deregistered.
+  if (info == nullptr || info->name != op.operator_name().name) info = &shared_info_of(op);
   return *info;
 }
 
@@ -235,8 +236,15 @@ c10::DispatchKey registered_key() {
 }  // namespace
 
 OperatorObserverScope::OperatorObserverScope(OperatorObserver& observer, ObservedOperators observed)
-    : outer_leaf_depth_(thread_state().leaf_depth), include_(registered_key()) {
+    : outer_leaf_depth_(thread_state().leaf_depth),
+      was_excluded_(c10::impl::tls_is_dispatch_key_excluded(kKey)),
+      include_(registered_key()) {
   auto& state = thread_state();
+  if (was_excluded_) {
+    hidden_observers_.swap(state.observers);
+    state.leaf_depth = 0;
+    c10::impl::tls_set_dispatch_key_excluded(kKey, false);
+  }
   state.observers.push_back(&observer);
   if (observed == ObservedOperators::kLeaves) ++state.leaf_depth;
 }
@@ -245,6 +253,9 @@ OperatorObserverScope::~OperatorObserverScope() {
   auto& state = thread_state();
   state.leaf_depth = outer_leaf_depth_;
   state.observers.pop_back();
+  if (!was_excluded_) return;
+  hidden_observers_.swap(state.observers);
+  c10::impl::tls_set_dispatch_key_excluded(kKey, true);
 }
 
 UnobservedScope::UnobservedScope() : exclude_(kKey) {}

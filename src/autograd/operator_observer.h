@@ -17,14 +17,14 @@ namespace reprise::detail {
 /// What is known of an operator from its schema. One object per operator for the life of the
 /// process, so that addresses identify operators.
 struct OperatorInfo {
-  std::string name;                      ///< "aten::add"
-  std::string overload;                  ///< "Tensor"
-  std::vector<std::string> arguments;    ///< names
-  std::vector<std::size_t> written;      ///< indices of arguments that it may change in place
-  bool may_draw_random_numbers = false;  ///< true of every operator that is not LibTorch's own
-  bool changes_shape_in_place = false;   ///< t_, squeeze_, resize_, ...
-  bool makes_views = false;              ///< a result may share memory with an argument
-  bool is_composite = false;             ///< calls other operators instead of having kernels
+  std::string name;                        ///< "aten::add"
+  std::string overload;                    ///< "Tensor"
+  std::vector<std::string> arguments;      ///< names
+  std::vector<std::size_t> written;        ///< indices of arguments that it may change in place
+  bool may_draw_random_numbers = false;    ///< true of every operator that is not LibTorch's own
+  bool changes_metadata_in_place = false;  ///< t_, squeeze_, detach_, ...
+  bool makes_views = false;                ///< a result may share memory with an argument
+  bool is_composite = false;               ///< calls other operators instead of having kernels
 };
 
 /// One call of an operator that has not run yet.
@@ -96,6 +96,7 @@ enum class ObservedOperators {
 
 /// Adds `observer` to those that hear of this thread's operators, for as long as it lives. Several
 /// are called from the outermost to the innermost; all hear of leaves when one of them asks for it.
+/// Inside an operator that others observe it is the only one: to them the operator is one step.
 class OperatorObserverScope {
  public:
   OperatorObserverScope(OperatorObserver& observer, ObservedOperators observed);
@@ -104,7 +105,9 @@ class OperatorObserverScope {
   OperatorObserverScope& operator=(const OperatorObserverScope&) = delete;
 
  private:
+  std::vector<OperatorObserver*> hidden_observers_;
   int outer_leaf_depth_;
+  bool was_excluded_;
   c10::impl::IncludeDispatchKeyGuard include_;
 };
 

@@ -30,8 +30,8 @@ at::Tensor stand_in(const at::Tensor& value, const std::vector<at::Tensor>& argu
                     std::string message) {
   auto result = value.detach();
   torch::autograd::set_history(
-      result, c10::make_intrusive<NotDifferentiable>(
-                  torch::autograd::collect_next_edges(arguments), std::move(message)));
+      result, c10::make_intrusive<NotDifferentiable>(torch::autograd::collect_next_edges(arguments),
+                                                     std::move(message)));
   return result;
 }
 

@@ -18,8 +18,8 @@
 
 namespace reprise::detail {
 
-/// Filled by the operators of the forward pass. Tensors are known by their memory: a view of a
-/// captured tensor counts as that tensor.
+/// Filled by the operators of the forward pass. Tensors are known by their memory: all that lie in
+/// it count as one.
 class CapturedTensors {
  public:
   explicit CapturedTensors(const std::string& region_name) : region_name_(region_name) {}
@@ -29,8 +29,9 @@ class CapturedTensors {
   /// Notes what the operator reads, and keeps the value of what it is about to change for the first
   /// time. Throws `CheckpointError` where that is no input and needs a gradient.
   void before_operator(const OperatorCall& call);
-  /// Notes the tensors that were made inside.
-  void after_operator(std::span<const c10::IValue> results);
+  /// Notes the tensors that were made inside. Throws `CheckpointError` where the operator has given
+  /// another shape to a tensor from outside.
+  void after_operator(const OperatorInfo& info, std::span<const c10::IValue> results);
   /// Forgets what was made inside.
   void end_forward();
 
@@ -41,6 +42,8 @@ class CapturedTensors {
     std::vector<std::int64_t> strides;
     std::int64_t storage_offset;
     at::TensorOptions options;
+    bool is_conj;
+    bool is_neg;
     bool requires_grad;  // before the change
   };
   /// Nothing where the function did not change `tensor`, nor memory that it shares.
@@ -52,7 +55,7 @@ class CapturedTensors {
   struct Captured {
     // Pinned, so that other memory cannot get its address during the forward pass.
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
-    TensorVersion version;
+    std::vector<TensorVersion> versions;  // one for each counter that its tensors have
     bool requires_grad;
     bool is_input = false;
     at::Tensor bytes_before;  // the whole storage before the first change; undefined: only read
@@ -65,11 +68,16 @@ class CapturedTensors {
 
   const std::string& region_name_;
   std::vector<Captured> captured_;
+  struct Written {
+    at::Tensor tensor;
+    std::vector<std::int64_t> sizes;
+  };
+  std::vector<Written> being_written_;          // by the running operator
   ska::flat_hash_map<const void*, int> known_;  // index into captured_, or kMadeInside
 };
 
-/// The captured tensors during one recomputation: those that forward only read must be as they were,
-/// those that it changed are replaced by copies of their earlier values.
+/// The captured tensors during one recomputation: those that forward only read must be as they
+/// were, those that it changed are replaced by copies of their earlier values.
 class CapturedTensors::Replay {
  public:
   explicit Replay(const CapturedTensors& captured) : captured_(captured) {}
@@ -83,7 +91,7 @@ class CapturedTensors::Replay {
 
  private:
   const CapturedTensors& captured_;
-  std::unordered_map<const Captured*, at::Storage> storages_;
+  std::unordered_map<const Captured*, at::Tensor> bytes_;  // of the copies
   struct Replacement {
     at::Tensor original;  // keeps the address from being used again
     at::Tensor copy;

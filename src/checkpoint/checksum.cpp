@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/checksum.h"
 
+#include "autograd/operator_observer.h"
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -34,6 +36,7 @@ std::uint64_t checksum_of_bytes(const char* data, std::size_t size) {
 
 std::uint64_t checksum_of(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
+  const UnobservedScope unobserved;
   if (tensor.is_sparse()) {
     return mix(checksum_of(tensor._indices()), checksum_of(tensor._values()));
   }

@@ -14,8 +14,9 @@ namespace {
 
 bool is_same_view(const at::Tensor& a, const at::Tensor& b) {
   return identity_of(a) == identity_of(b) && a.scalar_type() == b.scalar_type() &&
-         a.sizes() == b.sizes() && (!a.has_storage() || (a.storage_offset() == b.storage_offset() &&
-                                                         a.strides() == b.strides()));
+         a.sizes() == b.sizes() &&
+         (!a.has_storage() ||
+          (a.storage_offset() == b.storage_offset() && a.strides() == b.strides()));
 }
 
 std::vector<at::Tensor> tensors_of(std::span<const c10::IValue> values) {
@@ -61,7 +62,7 @@ void KeptResults::before_operator(const OperatorCall& call) {
   }
   if (!can_keep(call.info)) return;
   arguments_ = tensors_of(call.arguments);
-  random_state_before_ = RandomState();
+  random_state_before_ = call.info.may_draw_random_numbers ? RandomState() : RandomState::empty();
   for (const auto& argument : call.arguments) {
     if (argument.isGenerator()) random_state_before_.add(argument.toGenerator());
   }
@@ -101,7 +102,8 @@ SavedSource KeptResults::source_of(const at::Tensor& saved,
 void KeptResults::keep(const OperatorInfo& info, std::span<const c10::IValue> results,
                        const std::vector<at::Tensor>& saved_tensors) {
   const std::size_t position = operators_.size() - 1;
-  KeptOperator kept{.info = &info, .results = {}, .saved_tensors = {}, .random_state_after = std::nullopt};
+  KeptOperator kept{
+      .info = &info, .results = {}, .saved_tensors = {}, .random_state_after = std::nullopt};
   for (const auto& result : results) {
     kept.results.push_back(kept_result(result));
     if (kept.results.back().version) kept_memory_[identity_of(result.toTensor())] = position;
@@ -119,13 +121,19 @@ void KeptResults::end_forward() {
 const KeptOperator* KeptResults::at(std::size_t index, const OperatorInfo& info) const {
   if (!is_active()) return nullptr;
   if (index >= operators_.size() || operators_[index] != &info) {
-    throw_checkpoint_error(region_name_, "the recomputation runs ", info.name, " where forward ran ",
+    throw_checkpoint_error(region_name_, "the recomputation runs ", info.name,
+                           " where forward ran ",
                            index < operators_.size() ? operators_[index]->name : "nothing more",
                            "; with a save policy the function must run the same operators in both "
                            "runs");
   }
   const auto found = kept_.find(index);
-  return found == kept_.end() ? nullptr : &found->second;
+  if (found == kept_.end()) return nullptr;
+  // What was changed since forward (a result of the region that is changed in place) is lost.
+  const bool is_lost = std::ranges::any_of(found->second.results, [](const auto& result) {
+    return result.version && !result.is_changed_later && !result.version->is_current();
+  });
+  return is_lost ? nullptr : &found->second;
 }
 
 std::vector<c10::IValue> KeptResults::results_of(const KeptOperator& kept,
@@ -137,11 +145,6 @@ std::vector<c10::IValue> KeptResults::results_of(const KeptOperator& kept,
       continue;
     }
     auto tensor = result.value.toTensor();
-    if (!result.is_changed_later && !result.version->is_current()) {
-      throw_checkpoint_error(region_name_, "the kept result of ", kept.info->name, ", ",
-                             TensorMetadata(tensor),
-                             ", was modified by an inplace operation after forward");
-    }
     const at::NoGradGuard no_grad;
     tensor = result.is_changed_later ? tensor.clone() : tensor.detach();
     if (result.requires_grad) {

@@ -56,11 +56,11 @@ class KeptResults {
                       const std::vector<at::Tensor>& saved_tensors);
   void end_forward();
 
-  /// The operator that forward ran as number `index`, if its results are kept. Throws
+  /// The operator that forward ran as number `index`, if its results are kept and nobody has
+  /// changed them since. Throws
   /// `CheckpointError` where forward ran another operator there.
   const KeptOperator* at(std::size_t index, const OperatorInfo& info) const;
-  /// The results of `kept` as the operator would return them for the tensors in `arguments`. Throws
-  /// `CheckpointError` where one was changed in place since forward.
+  /// The results of `kept` as the operator would return them for the tensors in `arguments`.
   std::vector<c10::IValue> results_of(const KeptOperator& kept,
                                       const std::vector<at::Tensor>& arguments) const;
 
@@ -72,8 +72,8 @@ class KeptResults {
 
   SavePolicy policy_;
   const std::string& region_name_;
-  std::vector<const OperatorInfo*> operators_;  // of the forward pass, in order
-  std::unordered_map<std::size_t, KeptOperator> kept_;  // by position in operators_
+  std::vector<const OperatorInfo*> operators_;                // of the forward pass, in order
+  std::unordered_map<std::size_t, KeptOperator> kept_;        // by position in operators_
   std::unordered_map<const void*, std::size_t> kept_memory_;  // position by memory
   // Of the running operator, where it may be kept:
   std::vector<at::Tensor> arguments_;

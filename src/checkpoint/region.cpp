@@ -89,14 +89,14 @@ class Region::ForwardRun : public SavedTensorHandler, public OperatorObserver {
   }
 
   void before_casts(const OperatorCall& call) override {
-    if (!region_->is_recomputing_) region_->captured_.before_operator(call);
+    if (!region_->is_recomputing_) note_arguments(call);
   }
 
   bool before_operator(const OperatorCall& call, std::vector<c10::IValue>& /*results*/) override {
     if (region_->is_recomputing_) return false;
     running_ = nullptr;  // of an operator that failed
     saved_by_running_.clear();
-    region_->captured_.before_operator(call);
+    note_arguments(call);
     region_->kept_results_.before_operator(call);
     note_random_numbers(call);
     ++region_->operator_count_;
@@ -107,7 +107,7 @@ class Region::ForwardRun : public SavedTensorHandler, public OperatorObserver {
   void after_operator(const OperatorInfo& info, std::span<const c10::IValue> results) override {
     if (region_->is_recomputing_) return;
     running_ = nullptr;
-    region_->captured_.after_operator(results);
+    region_->captured_.after_operator(info, results);
     if (!needs_values()) return;
     region_->kept_results_.after_operator(info, results, saved_by_running_);
     if (region_->options_.verification == Verification::kValues) {
@@ -117,7 +117,21 @@ class Region::ForwardRun : public SavedTensorHandler, public OperatorObserver {
     saved_by_running_.clear();
   }
 
+  /// Throws what was refused, should the function have caught it: its second run would do it.
+  void throw_refusal() const {
+    if (refusal_) std::rethrow_exception(refusal_);
+  }
+
  private:
+  void note_arguments(const OperatorCall& call) {
+    try {
+      region_->captured_.before_operator(call);
+    } catch (const CheckpointError&) {
+      refusal_ = std::current_exception();
+      throw;
+    }
+  }
+
   void note_random_numbers(const OperatorCall& call) {
     if (!call.info.may_draw_random_numbers) return;
     region_->context_.note_random_numbers();
@@ -132,6 +146,7 @@ class Region::ForwardRun : public SavedTensorHandler, public OperatorObserver {
   }
 
   std::shared_ptr<Region> region_;
+  std::exception_ptr refusal_;
   const OperatorInfo* running_ = nullptr;
   std::vector<at::Tensor> saved_by_running_;
 };
@@ -148,9 +163,11 @@ class Region::SecondRun : public SavedTensorHandler, public OperatorObserver {
   }
 
   void pack(const at::Tensor& tensor) {
-    if (has_stopped_) return;
-    add(tensor);
-    if (!is_running_) compare_values();
+    if (is_over()) return;
+    or_fail([&] {
+      add(tensor);
+      if (!is_running_) compare_values();
+    });
   }
 
   at::Tensor replacement(const at::Tensor& argument) override {
@@ -158,36 +175,58 @@ class Region::SecondRun : public SavedTensorHandler, public OperatorObserver {
   }
 
   void before_casts(const OperatorCall& call) override {
-    if (!has_stopped_) replay_.check(call);
+    if (!is_over()) or_fail([&] { replay_.check(call); });
   }
 
   bool before_operator(const OperatorCall& call, std::vector<c10::IValue>& results) override {
-    // While the function unwinds, nothing may throw.
-    if (has_stopped_) return false;
-    replay_.check(call);
+    if (is_over()) return false;
     saved_by_running_.clear();
     is_running_ = true;
-    const auto* kept = region_.kept_results_.at(operator_count_++, call.info);
-    if (kept == nullptr) return false;
-    results = skip(call, *kept);
-    return true;
+    const KeptOperator* kept = nullptr;
+    or_fail([&] {
+      replay_.check(call);
+      kept = region_.kept_results_.at(operator_count_++, call.info);
+      if (kept != nullptr) results = skip(call, *kept);
+    });
+    return kept != nullptr;
   }
 
   void after_operator(const OperatorInfo& /*info*/,
                       std::span<const c10::IValue> /*results*/) override {
     is_running_ = false;
-    if (has_stopped_) return;
-    compare_values();
+    if (is_over()) return;
+    or_fail([&] { compare_values(); });
     if (!has_all() || !may_stop()) return;
     has_stopped_ = true;
     throw EarlyStop(this);
   }
 
   bool has_stopped() const { return has_stopped_; }
+  bool has_error() const { return error_ != nullptr; }
+  /// Throws the error of this run, should the function have caught it.
+  void throw_error() const {
+    if (error_) std::rethrow_exception(error_);
+  }
   bool has_all() const { return count_ > last_wanted_; }
   std::size_t count() const { return count_; }
 
  private:
+  /// While the function unwinds, nothing may throw: its destructors may run operators.
+  bool is_over() const {
+    return has_stopped_ || error_ || std::uncaught_exceptions() > uncaught_exceptions_;
+  }
+
+  /// Does `step`; an error ends this run, whatever the function makes of it.
+  template <typename Step>
+  void or_fail(Step step) {
+    try {
+      step();
+    } catch (...) {
+      error_ = std::current_exception();
+      throw;
+    }
+  }
+
   bool may_stop() const {
     // A backward pass inside the function asks for what forward has saved so far.
     if (region_.is_running_forward_) return true;
@@ -198,14 +237,13 @@ class Region::SecondRun : public SavedTensorHandler, public OperatorObserver {
   void add(const at::Tensor& tensor) {
     region_.compare(count_, tensor);
     region_.store(count_++, tensor);
-    if (region_.options_.verification == Verification::kValues)
-      saved_by_running_.push_back(tensor);
+    if (region_.options_.verification == Verification::kValues) saved_by_running_.push_back(tensor);
   }
 
   void compare_values() {
     std::size_t index = count_ - saved_by_running_.size();
-    for (const auto& tensor : saved_by_running_) region_.compare_values(index++, tensor);
-    saved_by_running_.clear();
+    for (const auto& tensor : std::exchange(saved_by_running_, {}))
+      region_.compare_values(index++, tensor);
   }
 
   /// The results of an operator that is not run, after what it would have saved and drawn.
@@ -231,6 +269,8 @@ class Region::SecondRun : public SavedTensorHandler, public OperatorObserver {
   std::size_t operator_count_ = 0;
   bool is_running_ = false;
   bool has_stopped_ = false;
+  std::exception_ptr error_;
+  int uncaught_exceptions_ = std::uncaught_exceptions();
   std::vector<at::Tensor> saved_by_running_;
 };
 
@@ -293,12 +333,20 @@ void Region::run_forward(const std::vector<at::Tensor>& inputs, void* result) {
   const SavedTensorScope hooks(run);
   const OperatorObserverScope operators(run, observed_operators());
   is_running_forward_ = true;
-  const auto end = c10::make_scope_exit([&] { end_forward(inputs); });
-  function_(inputs, result);
+  try {
+    function_(inputs, result);
+    run.throw_refusal();
+  } catch (...) {
+    end_forward(inputs);
+    throw;
+  }
+  end_forward(inputs);
 }
 
 void Region::end_forward(const std::vector<at::Tensor>& inputs) {
+  const UnobservedScope unobserved;
   is_running_forward_ = false;
+  forget_recomputed();  // by a backward pass inside the function
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs_[i]) continue;
     if (auto changed = captured_.changed(inputs[i])) inputs_[i]->set_changed(std::move(*changed));
@@ -309,22 +357,26 @@ void Region::end_forward(const std::vector<at::Tensor>& inputs) {
 }
 
 at::Tensor Region::take(std::size_t index) {
-  const auto generators = context_.lock_generators();  // before the region's own: see mutex_
+  const auto generators = context_.lock_generators();
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   auto& slot = slots_[index];
   if (!slot.recomputed.defined()) recompute();
   if (version_of(slot.recomputed) != slot.recomputed_version) {
-    throw_checkpoint_error(message_start_, describe_slot(index),
-                           ", was modified by an inplace operation inside the function after it was "
-                           "saved");
+    throw_checkpoint_error(
+        message_start_, describe_slot(index),
+        ", was modified by an inplace operation inside the function after it was "
+        "saved");
   }
   return std::exchange(slot.recomputed, at::Tensor());
 }
 
 void Region::release(std::size_t index) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  slots_[index].is_wanted = false;
-  slots_[index].recomputed.reset();
+  auto& slot = slots_[index];
+  slot.set_unwanted();
+  // Never waits: this is a destructor, and its thread may hold another region's lock. Whoever holds
+  // this one forgets the value.
+  const std::unique_lock<std::recursive_mutex> lock(mutex_, std::try_to_lock);
+  if (lock) slot.recomputed.reset();
 }
 
 std::string Region::describe_slot(std::size_t index) const {
@@ -344,17 +396,17 @@ void Region::compare(std::size_t index, const at::Tensor& tensor) const {
     throw_checkpoint_error(message_start_, describe_slot(index), ", is ", TensorMetadata(tensor),
                            " in the recomputation; the function must do the same in both runs");
   }
-  if (slot.is_wanted && slot.version && !slot.version->is_current()) {
-    throw_checkpoint_error(message_start_, describe_slot(index),
-                           ", was modified by an inplace operation after forward: it is at version ",
-                           slot.version->current(), ", expected version ",
-                           slot.version->expected());
+  if (slot.is_wanted() && slot.version && !slot.version->is_current()) {
+    throw_checkpoint_error(
+        message_start_, describe_slot(index),
+        ", was modified by an inplace operation after forward: it is at version ",
+        slot.version->current(), ", expected version ", slot.version->expected());
   }
 }
 
 void Region::store(std::size_t index, const at::Tensor& tensor) {
   auto& slot = slots_[index];
-  if (!slot.is_wanted || slot.recomputed.defined()) return;
+  if (!slot.is_wanted() || slot.recomputed.defined()) return;
   slot.recomputed = tensor;
   slot.recomputed_version = version_of(tensor);
 }
@@ -381,7 +433,7 @@ std::vector<at::Tensor> Region::inputs_again(CapturedTensors::Replay& replay) co
 std::size_t Region::last_wanted() const {
   std::size_t last = 0;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].is_wanted) last = i;
+    if (slots_[i].is_wanted()) last = i;
   }
   return last;
 }
@@ -405,11 +457,17 @@ void Region::recompute() {
   } catch (...) {
     // The operator that failed may have saved a tensor that it never filled.
     forget_recomputed();
+    run.throw_error();
     throw;
+  }
+  if (run.has_error()) {
+    forget_recomputed();
+    run.throw_error();
   }
   if (run.has_stopped()) {
     forget_recomputed();
-    throw_checkpoint_error(message_start_, "the function swallowed the exception that ends a "
+    throw_checkpoint_error(message_start_,
+                           "the function swallowed the exception that ends a "
                            "recomputation; let it through (catch the types you know, not ...), or "
                            "switch early_stop off");
   }

@@ -10,7 +10,9 @@
 #include "checkpoint/tensor_metadata.h"
 #include "reprise/checkpoint.h"
 
+#include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -41,15 +43,20 @@ class Region : public std::enable_shared_from_this<Region> {
   /// One tensor that forward saved: not its value, only how to recognise it.
   struct Slot {
     TensorMetadata metadata;
-    const OperatorInfo* saved_by;  // null: no operator, a function of the user's
+    const OperatorInfo* saved_by;          // null: no operator, a function of the user's
     std::optional<TensorVersion> version;  // where no operator reads it: see CapturedTensors
     std::uint64_t checksum = 0;
     at::Tensor recomputed;  // between recomputation and use
     std::int64_t recomputed_version = 0;
-    bool is_wanted = true;  // autograd still holds it
+
+    bool is_wanted() const { return wanted.load(std::memory_order_acquire); }
+    void set_unwanted() { wanted.store(false, std::memory_order_release); }
 
     Slot(const at::Tensor& tensor, const OperatorInfo* saved_by_operator)
         : metadata(tensor), saved_by(saved_by_operator) {}
+
+   private:
+    std::atomic<bool> wanted = true;  // autograd still holds it
   };
 
   /// One input between the two runs.
@@ -89,9 +96,8 @@ class Region : public std::enable_shared_from_this<Region> {
   std::size_t operator_count_ = 0;  // of the forward pass
   bool is_running_forward_ = false;
   bool is_recomputing_ = false;
-  std::vector<Slot> slots_;
-  // Locked after the generators: a region that draws random numbers contains those inside that do.
-  // Recursive: the function may let go of saved tensors while it runs again.
+  std::deque<Slot> slots_;
+  // Recursive: a backward pass inside the function may ask for saved tensors of the same region.
   std::recursive_mutex mutex_;
 };
 

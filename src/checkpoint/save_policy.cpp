@@ -22,7 +22,7 @@ void check_can_be_kept(const std::string& name) {
   if (std::ranges::any_of(operators, [](const auto* info) { return detail::can_keep(*info); }))
     return;
   const auto& info = *operators.front();
-  const std::string why = info.makes_views         ? "it is a view of the argument"
+  const std::string why = info.makes_views        ? "it is a view of the argument"
                           : !info.written.empty() ? "the operator changes its argument in place"
                                                   : "it only calls other operators: name those";
   throw OptionError("save_policy", "the result of '" + name + "' cannot be kept: " + why);
@@ -34,8 +34,8 @@ bool is_one_of(std::string_view name, std::initializer_list<std::string_view> na
 
 bool is_matmul(std::string_view name) {
   return is_one_of(name, {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::addbmm",
-                          "aten::mv", "aten::addmv", "aten::dot", "aten::linear",
-                          "aten::_int_mm", "aten::_scaled_mm", "aten::mkldnn_linear"});
+                          "aten::mv", "aten::addmv", "aten::dot", "aten::linear", "aten::_int_mm",
+                          "aten::_scaled_mm", "aten::mkldnn_linear"});
 }
 
 bool is_attention(std::string_view name) {
@@ -51,8 +51,10 @@ bool is_convolution(std::string_view name) {
 
 }  // namespace
 
-SavePolicy::SavePolicy(Predicate predicate)
-    : predicate_(std::make_shared<const Predicate>(std::move(predicate))) {}
+SavePolicy::SavePolicy(Predicate predicate) {
+  if (!predicate) throw OptionError("save_policy", "the predicate of a SavePolicy is empty");
+  predicate_ = std::make_shared<const Predicate>(std::move(predicate));
+}
 
 SavePolicy::SavePolicy(const std::vector<std::string>& operators) {
   for (const auto& name : operators) check_can_be_kept(name);

@@ -20,12 +20,18 @@ namespace {
 
 using at::Tensor;
 
+/// The elements in order, in memory of their own.
+Tensor elements_of(const Tensor& tensor) {
+  const auto strided = tensor.layout() == at::kStrided ? tensor : tensor.to_dense();
+  return strided.detach().resolve_conj().resolve_neg().to(at::kCPU).contiguous();
+}
+
 bool has_same_bytes(const Tensor& a, const Tensor& b) {
   if (a.defined() != b.defined()) return false;
   if (!a.defined()) return true;
   if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
-  const auto x = a.to(at::kCPU).contiguous();
-  const auto y = b.to(at::kCPU).contiguous();
+  const auto x = elements_of(a);
+  const auto y = elements_of(b);
   return x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
 
@@ -34,10 +40,12 @@ double largest_difference(const Tensor& a, const Tensor& b) {
   if (!a.defined() && !b.defined()) return 0;
   if (!a.defined() || !b.defined() || a.sizes() != b.sizes()) return kInfinity;
   if (a.numel() == 0) return 0;
-  const auto difference = (a.to(at::kDouble) - b.to(at::kDouble)).abs();
+  const auto type = a.is_complex() ? at::kComplexDouble : at::kDouble;
+  const auto x = elements_of(a).to(type);
+  const auto y = elements_of(b).to(type);
   // Equal infinities and two NaN do not differ.
-  const auto is_same = a.eq(b).logical_or(a.isnan().logical_and(b.isnan()));
-  const auto largest = difference.masked_fill(is_same, 0).max().item<double>();
+  const auto is_same = x.eq(y).logical_or(x.isnan().logical_and(y.isnan()));
+  const auto largest = (x - y).abs().masked_fill(is_same, 0).max().item<double>();
   return std::isnan(largest) ? kInfinity : largest;
 }
 
@@ -61,19 +69,17 @@ class Subject {
     }
     TORCH_CHECK_VALUE(!parameters_.empty(), "verify_gradients: none of the ", tensors.size(),
                       " tensors given needs a gradient");
-    values_before_ = copies(buffers_);
+    parameters_before_ = copies(parameters_);
+    buffers_before_ = copies(buffers_);
   }
-
-  ~Subject() { reset(); }
-  Subject(const Subject&) = delete;
-  Subject& operator=(const Subject&) = delete;
 
   Pass run(const std::function<Tensor()>& function, const char* which) {
     reset();
     const at::AutoGradMode enable_grad(true);
     const auto output = function();
-    TORCH_CHECK_VALUE(output.defined() && output.requires_grad(), "verify_gradients: the output of ",
-                      which, " needs no gradient: nothing is trained");
+    TORCH_CHECK_VALUE(output.defined() && output.requires_grad(),
+                      "verify_gradients: the output of ", which,
+                      " needs no gradient: nothing is trained");
     Pass pass;
     pass.gradients = torch::autograd::grad({output.sum()}, parameters_, {}, /*retain_graph=*/false,
                                            /*create_graph=*/false, /*allow_unused=*/true);
@@ -81,6 +87,14 @@ class Subject {
     pass.buffers = copies(buffers_);
     pass.random_state = detail::RandomState();
     return pass;
+  }
+
+  /// Puts parameters, buffers and generators back.
+  void reset() {
+    const at::NoGradGuard no_grad;
+    restore(parameters_, parameters_before_);
+    restore(buffers_, buffers_before_);
+    random_state_.restore();
   }
 
   const std::vector<std::string>& parameter_names() const { return parameter_names_; }
@@ -93,20 +107,19 @@ class Subject {
     return result;
   }
 
-  void reset() {
-    const at::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < buffers_.size(); ++i) {
-      // Untouched where equal: a change counts against whoever saved the buffer.
-      if (!has_same_bytes(buffers_[i], values_before_[i])) buffers_[i].copy_(values_before_[i]);
+  static void restore(std::vector<Tensor>& tensors, const std::vector<Tensor>& before) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      // Untouched where equal: a change counts against whoever saved the tensor.
+      if (!has_same_bytes(tensors[i], before[i])) tensors[i].copy_(before[i]);
     }
-    random_state_.restore();
   }
 
   std::vector<std::string> parameter_names_;
   std::vector<Tensor> parameters_;
   std::vector<std::string> buffer_names_;
   std::vector<Tensor> buffers_;
-  std::vector<Tensor> values_before_;
+  std::vector<Tensor> parameters_before_;
+  std::vector<Tensor> buffers_before_;
   detail::RandomState random_state_;
 };
 
@@ -127,6 +140,18 @@ GradientReport compare(const Subject& subject, const Pass& plain, const Pass& ch
   }
   report.has_equal_outputs = has_same_bytes(plain.output, checkpointed.output);
   report.has_equal_random_stream = plain.random_state == checkpointed.random_state;
+  return report;
+}
+
+GradientReport compare_passes(Subject& subject, const std::function<Tensor()>& plain,
+                              const std::function<Tensor()>& checkpointed) {
+  const auto plain_pass = subject.run(plain, "the plain pass");
+  const auto checkpointed_pass = subject.run(checkpointed, "the checkpointed pass");
+  auto report = compare(subject, plain_pass, checkpointed_pass);
+  if (!report.is_equal()) {
+    report.is_plain_repeatable =
+        compare(subject, plain_pass, subject.run(plain, "the plain pass")).is_equal();
+  }
   return report;
 }
 
@@ -191,14 +216,14 @@ GradientReport verify_gradients(const NamedTensors& parameters,
                                 const std::function<Tensor()>& plain,
                                 const std::function<Tensor()>& checkpointed) {
   Subject subject(parameters);
-  const auto plain_pass = subject.run(plain, "the plain pass");
-  const auto checkpointed_pass = subject.run(checkpointed, "the checkpointed pass");
-  auto report = compare(subject, plain_pass, checkpointed_pass);
-  if (!report.is_equal()) {
-    report.is_plain_repeatable =
-        compare(subject, plain_pass, subject.run(plain, "the plain pass")).is_equal();
+  try {
+    auto report = compare_passes(subject, plain, checkpointed);
+    subject.reset();
+    return report;
+  } catch (...) {
+    subject.reset();
+    throw;
   }
-  return report;
 }
 
 }  // namespace reprise
