@@ -2,20 +2,22 @@
 // What the tiers of the forecaster save and cost, layer by layer, on TFT-225 (5 static, 210
 // historical, 10 future variables, hidden 128, 50 past and 10 future steps). Prints the tables of
 // docs/gradient-checkpointing-quick-reference.md as Markdown: see scripts/regenerate-docs.
-//     tft_layers_bench [batch size, default 128] [rounds, default 3]
+//     tft_layers_bench [batch size, default 128] [rounds, default 2]
 #include "autograd/saved_tensor_hooks.h"
 #include "examples/allocation_recorder.h"
 #include "reprise/quantile_loss.h"
 #include "reprise/tft.h"
 #include "tft/layer_runner.h"
 
+#include <malloc.h>
 #include <torch/torch.h>
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -43,9 +45,18 @@ double megabytes(std::int64_t bytes) {
   return static_cast<double>(bytes) / 1e6;
 }
 
-double milliseconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
-      .count();
+/// CPU time of the process, which a neighbour's load changes less than wall time.
+double cpu_ms() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return 1e3 * static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_nsec);
+}
+
+/// By default glibc gives large blocks back to the kernel at every free, and the page faults that
+/// follow cost as much as a recomputation, on whichever side has more of them.
+void keep_freed_memory() {
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 }
 
 struct Subject {
@@ -144,9 +155,9 @@ std::map<std::string, double> forward_ms(Subject& subject) {
   std::map<std::string, double> times;
   const auto loss = subject.loss(
       [&](const std::string& layer, const LayerFunction& function, const Tensors& inputs) {
-        const auto start = std::chrono::steady_clock::now();
+        const double start = cpu_ms();
         auto outputs = function(inputs);
-        times[layer] = milliseconds_since(start);
+        times[layer] = cpu_ms() - start;
         return outputs;
       });
   return times;
@@ -159,9 +170,9 @@ struct Step {
 
 Step run_step(Subject& subject, Checkpointing tier) {
   const reprise_examples::AllocationRecorder recorder;
-  const auto start = std::chrono::steady_clock::now();
+  const double start = cpu_ms();
   subject.loss(runner_of(subject, tier)).backward();
-  return {milliseconds_since(start), recorder.peak_bytes()};
+  return {cpu_ms() - start, recorder.peak_bytes()};
 }
 
 /// Minima of interleaved steps, so that a neighbour's load meets all tiers.
@@ -233,10 +244,7 @@ void print_tiers(const std::array<std::map<std::string, std::int64_t>, 3>& bytes
                 megabytes(sum.all), megabytes(sum.outside_selection), megabytes(saved),
                 100.0 * static_cast<double>(saved) / static_cast<double>(plain.outside_selection),
                 steps[i].ms, percent, megabytes(steps[i].peak_bytes));
-    if (i > 0 && percent > 0)
-      std::printf("%.0f |\n", megabytes(saved) / percent);
-    else
-      std::printf("%s |\n", i > 0 ? "no time measured" : "");
+    std::printf(i > 0 && percent > 0 ? "%.0f |\n" : "|\n", megabytes(saved) / percent);
   }
 }
 
@@ -244,10 +252,13 @@ void print_tiers(const std::array<std::map<std::string, std::int64_t>, 3>& bytes
 
 int main(int count, char** arguments) {
   const std::int64_t batch = count > 1 ? std::atoll(arguments[1]) : 128;
-  const int rounds = count > 2 ? std::atoi(arguments[2]) : 3;
+  const int rounds = count > 2 ? std::atoi(arguments[2]) : 2;
+  keep_freed_memory();
+  torch::set_num_threads(1);
   auto subject = tft_225(batch);
-  std::printf("TFT-225, batch %d, float32, %d threads.\n\n", static_cast<int>(batch),
-              torch::get_num_threads());
+  std::printf(
+      "TFT-225, batch %d, float32, one thread, CPU time, freed memory kept by the process.\n\n",
+      static_cast<int>(batch));
   std::array<std::map<std::string, std::int64_t>, 3> bytes;
   for (std::size_t i = 0; i < kTiers.size(); ++i)
     bytes[i] = activation_bytes(subject, kTiers[i].checkpointing);

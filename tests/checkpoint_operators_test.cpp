@@ -5,7 +5,9 @@
 
 #include "tests/checkpoint_testing.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/InferenceMode.h>
+#include <torch/library.h>
 #include <torch/torch.h>
 
 #include <cstdint>
@@ -16,11 +18,38 @@
 namespace reprise {
 namespace {
 
+/// An operator that is a region itself.
+torch::Tensor dropped(const torch::Tensor& tensor) {
+  return checkpoint(
+      [](const torch::Tensor& t) { return torch::dropout(t.exp(), 0.5, true).sin().exp(); },
+      tensor);
+}
+
+TORCH_LIBRARY(reprise_operators_test, library) {
+  library.def("dropped", &dropped);
+}
+
 using testing::Caller;
 using testing::expect_exact;
 using testing::random_leaf;
 using testing::random_tensor;
 using torch::Tensor;
+
+TEST(CheckpointOperators, ThatAreRegionsThemselvesAreExactInsideAndOutsideOfRegions) {
+  const auto op = c10::Dispatcher::singleton()
+                      .findSchemaOrThrow("reprise_operators_test::dropped", "")
+                      .typed<Tensor(const Tensor&)>();
+  const auto x = random_leaf({4, 8});
+  expect_exact(
+      [&](const Caller& call) {
+        const auto f = [&](const Tensor& t) {
+          if (!call.is_plain()) return op.call(t).tanh();
+          return torch::dropout(t.exp(), 0.5, true).sin().exp().tanh();
+        };
+        return call([f](const Tensor& t) { return f(f(t)) * torch::rand_like(t); }, f(x));
+      },
+      {{x}}, testing::options_without_policy());
+}
 
 // Trap 10
 TEST(CheckpointInference, TensorsCanBeReadWhereAPlainCallCanReadThem) {

@@ -290,7 +290,7 @@ TEST(CheckpointFunctions, MayBeAnythingThatCanBeCalled) {
   check([](const auto& t) { return t.exp().sin(); });
   check([](Tensor t) { return t.exp().sin(); });
   check([](Tensor& t) { return t.exp().sin(); });
-  check(std::bind(&Functor::method, Functor{2.5}, std::placeholders::_1));
+  check(std::bind_front(&Functor::method, Functor{2.5}));
 }
 
 TEST(CheckpointFunctions, MayCaptureWhatCanOnlyBeMoved) {

@@ -246,6 +246,46 @@ TEST(VerifyGradientsOf, BytesTellNanFromNumbersAndZeroFromMinusZero) {
   EXPECT_EQ(compare({0.0, 1}, {-0.0, 1}).parameters[0].largest_difference, 0);
 }
 
+TEST(VerifyGradientsOf, SparseAndComplexGradientsComparesThem) {
+  torch::nn::Embedding table(torch::nn::EmbeddingOptions(10, 4).sparse(true));
+  const auto wave = torch::randn({4}, torch::kComplexFloat).requires_grad_();
+  const auto indices = torch::tensor({1, 3, 3});
+  const auto pass = [&](double scale) {
+    return torch::real(table(indices).to(torch::kComplexFloat) * wave * wave.conj()).sum() * scale;
+  };
+  const NamedTensors parameters = {{"table", table->weight}, {"wave", wave}};
+  const auto same = verify_gradients(parameters, [&] { return pass(1); }, [&] { return pass(1); });
+  EXPECT_TRUE(same.is_equal()) << same.to_text();
+  const auto other = verify_gradients(parameters, [&] { return pass(1); }, [&] { return pass(2); });
+  for (const auto& parameter : other.parameters) {
+    EXPECT_FALSE(parameter.is_equal) << parameter.name;
+    EXPECT_GT(parameter.largest_difference, 0) << parameter.name;
+  }
+}
+
+TEST(VerifyGradientsOf, APassThatChangesAParameterStartsFromTheSameOne) {
+  const auto weight = random_leaf({8});
+  const auto before = weight.detach().clone();
+  const auto pass = [&] {
+    {
+      const torch::NoGradGuard no_grad;
+      weight.mul_(0.5);
+    }
+    return weight.exp().sum();
+  };
+  const auto report = verify_gradients({{"weight", weight}}, pass, pass);
+  EXPECT_TRUE(report.is_equal()) << report.to_text();
+  EXPECT_TRUE(testing::is_same_bytes(weight.detach(), before));
+  const auto failing = [&]() -> Tensor {
+    pass();
+    throw std::runtime_error("out of luck");
+  };
+  EXPECT_THAT(testing::error_of(
+                  [&] { static_cast<void>(verify_gradients({{"w", weight}}, pass, failing)); }),
+              HasSubstr("out of luck"));
+  EXPECT_TRUE(testing::is_same_bytes(weight.detach(), before));
+}
+
 TEST(VerifyGradientsOf, NothingIsRefused) {
   const auto a = random_leaf({3});
   const auto constant = random_tensor({3});
