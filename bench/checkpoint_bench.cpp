@@ -10,14 +10,20 @@
 //   forward     its forward pass alone, which builds the graph and drops it
 //   checkpoint  each region checkpointed, with default options
 //   selective   the same with a policy that keeps the results of aten::mm
+//   hooks       plain, each saved tensor through a hook that keeps it and gives it back
+//   hooks, forward   the forward pass of that alone
 // One line of JSON for each pair of operator and mode: seconds per region for each k. From the
 // lines over k compare.py takes, where extra = checkpoint - plain:
 //   per region                     intercept of extra of sin
 //   per operator                   slope of extra of neg - slope of its forward, which is run again
 //   per operator, one saved tensor the same of sin
 //   per saved tensor               the difference of these two
+//   empty hooks                    what a saved tensor costs (sin - neg) in hooks - plain, and once
+//                                  more in hooks, forward - forward: both runs save it. No way of
+//                                  checkpointing by hooks can cost less
 //   policy, per other operator     slope of neg's selective - slope of its checkpoint
 //   policy, per kept operator      slope of selective - plain of mm
+#include "autograd/saved_tensor_hooks.h"
 #include "reprise/checkpoint.h"
 
 #include <torch/torch.h>
@@ -29,6 +35,7 @@
 #include <iomanip>
 #include <iostream>
 #include <limits>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -39,9 +46,9 @@ namespace {
 constexpr int kRegions = 16;
 constexpr std::array kOperatorsPerRegion = {1, 2, 4, 8, 16, 32};
 
-enum class Mode { kPlain, kForward, kCheckpoint, kSelective };
-constexpr std::array<std::string_view, 4> kModeNames = {"plain", "forward", "checkpoint",
-                                                        "selective"};
+enum class Mode { kPlain, kForward, kCheckpoint, kSelective, kHooks, kHooksForward };
+constexpr std::array<std::string_view, 6> kModeNames = {"plain",     "forward", "checkpoint",
+                                                        "selective", "hooks",   "hooks, forward"};
 
 using Operator = at::Tensor (*)(const at::Tensor&);
 
@@ -79,7 +86,32 @@ std::vector<Series> all_series() {
           {"sin", take_sin, Mode::kCheckpoint}, {"neg", negate, Mode::kPlain},
           {"neg", negate, Mode::kForward},      {"neg", negate, Mode::kCheckpoint},
           {"neg", negate, Mode::kSelective},    {"mm", multiply, Mode::kPlain},
-          {"mm", multiply, Mode::kSelective}};
+          {"mm", multiply, Mode::kSelective},   {"sin", take_sin, Mode::kHooks},
+          {"neg", negate, Mode::kHooks},        {"sin", take_sin, Mode::kHooksForward},
+          {"neg", negate, Mode::kHooksForward}};
+}
+
+/// Keeps each saved tensor, and nothing else.
+class EmptyHooks : public reprise::detail::SavedTensorHandler {
+ public:
+  std::unique_ptr<reprise::detail::PackedTensor> next() override {
+    return std::make_unique<Kept>();
+  }
+
+ private:
+  struct Kept : reprise::detail::PackedTensor {
+    void pack(const at::Tensor& saved) override {
+      tensor = reprise::detail::without_history(saved);
+    }
+    at::Tensor unpack() override { return tensor; }
+    at::Tensor tensor;
+  };
+};
+
+at::Tensor run_with_hooks(const Region& region, const at::Tensor& x) {
+  EmptyHooks hooks;
+  const reprise::detail::SavedTensorScope scope(hooks);
+  return region(x);
 }
 
 at::Tensor run_region(const Region& region, Mode mode, const at::Tensor& x) {
@@ -90,6 +122,9 @@ at::Tensor run_region(const Region& region, Mode mode, const at::Tensor& x) {
       return reprise::checkpoint(region, x);
     case Mode::kSelective:
       return reprise::checkpoint(kKeepMatrixProducts, region, x);
+    case Mode::kHooks:
+    case Mode::kHooksForward:
+      return run_with_hooks(region, x);
     default:
       return region(x);
   }
@@ -98,7 +133,7 @@ at::Tensor run_region(const Region& region, Mode mode, const at::Tensor& x) {
 void run_step(const Region& region, Mode mode, const at::Tensor& leaf) {
   at::Tensor x = leaf;
   for (int i = 0; i < kRegions; ++i) x = run_region(region, mode, x);
-  if (mode != Mode::kForward) x.backward();
+  if (mode != Mode::kForward && mode != Mode::kHooksForward) x.backward();
 }
 
 double cpu_seconds() {

@@ -37,7 +37,7 @@ class Quantity(NamedTuple):
     name: str
     asked: float | None  # at most, in microseconds
     reprise: float
-    torch: float
+    torch: float | None
 
 
 class Line(NamedTuple):
@@ -119,6 +119,17 @@ def derive(series: Series) -> dict[str, float]:
     return {name: value * 1e6 for name, value in seconds.items()}
 
 
+def empty_hooks(series: Series) -> float:
+    """What LibTorch's own hooks cost for each saved tensor, in microseconds: once with their use in
+    backward, and once more for the second run."""
+    def per_operator(operator: str, mode: str, base: str) -> float:
+        times, base_times = series[operator, mode], series[operator, base]
+        return fit({count: times[count] - base_times[count] for count in times}).slope
+
+    return 1e6 * sum(per_operator("sin", mode, base) - per_operator("neg", mode, base)
+                     for mode, base in (("hooks", "plain"), ("hooks, forward", "forward")))
+
+
 def quantities(reprise: Series, torch: Series) -> list[Quantity]:
     asked = {
         "per region": 10.0,
@@ -126,8 +137,12 @@ def quantities(reprise: Series, torch: Series) -> list[Quantity]:
         "per saved tensor": 0.5,
     }
     torch_values = derive(torch)
-    return [Quantity(name, asked.get(name), value, torch_values[name])
+    rows = [Quantity(name, asked.get(name), value, torch_values[name])
             for name, value in derive(reprise).items()]
+    after = [row.name for row in rows].index("per saved tensor") + 1
+    rows.insert(after, Quantity("of it: LibTorch's hooks, empty ones", None, empty_hooks(reprise),
+                                None))
+    return rows
 
 
 def print_table(rows: list[Quantity]) -> None:
@@ -135,8 +150,9 @@ def print_table(rows: list[Quantity]) -> None:
     print("| --- | ---: | ---: | ---: | ---: |")
     for row in rows:
         asked = "" if row.asked is None else f"{row.asked:g}"
-        ratio = f"{row.torch / row.reprise:.1f}" if row.reprise > 0 else ""
-        print(f"| {row.name} | {asked} | {row.reprise:.2f} | {row.torch:.2f} | {ratio} |")
+        other = "" if row.torch is None else f"{row.torch:.2f}"
+        ratio = f"{row.torch / row.reprise:.1f}" if row.torch and row.reprise > 0 else ""
+        print(f"| {row.name} | {asked} | {row.reprise:.2f} | {other} | {ratio} |")
 
 
 def main() -> int:

@@ -149,6 +149,19 @@ TEST(CheckpointAfterAChangeOf, MemoryThatIsCountedTwiceIsRefused) {
   EXPECT_THAT(checkpoint_error_of([&] { z.sum().backward(); }), HasSubstr(kModified));
 }
 
+TEST(CheckpointAfterAChangeOf, TheMemoryOfATensorIsRefused) {
+  const auto x = random_leaf({4, 8});
+  for (const auto& options : testing::all_options()) {
+    SCOPED_TRACE(options.name);
+    const auto weight = random_leaf({8}, 2);
+    const auto y = checkpoint(options, [weight](const Tensor& t) { return (t * weight).exp(); }, x);
+    weight.mutable_grad() = Tensor();
+    const_cast<Tensor&>(weight).set_data(random_tensor({8}, 3));
+    EXPECT_THAT(checkpoint_error_of([&] { y.sum().backward(); }),
+                HasSubstr("was given other memory after forward"));
+  }
+}
+
 // An error in either run ends the region, whatever the function makes of it.
 TEST(CheckpointAfterAChangeOf, ACapturedTensorIsRefusedWhereTheFunctionCatchesErrors) {
   const auto x = random_leaf({4, 8});

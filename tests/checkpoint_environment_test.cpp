@@ -112,6 +112,21 @@ TEST_F(CheckpointUnderAutocast, WorksWithoutTheCache) {
   at::autocast::set_autocast_cache_enabled(true);
 }
 
+// The second run is ended between the beginning and the end of autocast.
+TEST_F(CheckpointUnderAutocast, ThatTheFunctionNestsByHandIsPutBack) {
+  const auto f = [this](const Tensor& t) {
+    at::autocast::increment_nesting();
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    auto y = layer_(t.sin()).to(torch::kFloat) + 1;
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    return y;
+  };
+  checkpoint(f, x_).sum().backward();
+  EXPECT_EQ(at::autocast::increment_nesting(), 1);
+  EXPECT_EQ(at::autocast::decrement_nesting(), 0);
+}
+
 // B31 b: equal values, of which an operator may choose any.
 TEST(CheckpointOfTies, ChoosesTheSameAgain) {
   const auto x = random_leaf({4, 64}, 2);

@@ -123,6 +123,45 @@ TEST(CheckpointInPlace, ThroughAnotherCapturedTensorIsRefused) {
   }
 }
 
+// Two tensors in one memory, of which one needs a gradient.
+TEST(CheckpointInPlace, OnADetachedWeightIsExactOrRefused) {
+  const auto x = random_leaf({4, 8});
+  const auto leaf = random_leaf({8}, 2);
+  const auto run = [&](const Caller& call) {
+    const auto weight = leaf.detach().clone().requires_grad_();
+    const auto detached = weight.detach();
+    const auto f = [=](const Tensor& t) {
+      detached.mul_(0.5);
+      auto y = t * weight;
+      static_cast<void>(y.cos());
+      return y;
+    };
+    return torch::autograd::grad({call(f, x).sum()}, {weight, x});
+  };
+  for (const auto& options : testing::all_options()) {
+    SCOPED_TRACE(options.name);
+    testing::expect_same_bytes(run(Caller(options)), run(Caller()));
+  }
+}
+
+// A buffer that is given another shape after forward.
+TEST(CheckpointInPlace, UsesTheShapeThatABufferHadInForward) {
+  const auto x = random_leaf({8, 8});
+  expect_exact(
+      [&](const Caller& call) {
+        const auto buffer = random_tensor({8, 8}, 2);
+        const auto y = call(
+            [buffer](const Tensor& t) {
+              buffer.mul_(2);
+              return (t + buffer).exp();
+            },
+            x);
+        buffer.t_();
+        return y;
+      },
+      {{x}});
+}
+
 TEST(CheckpointInPlace, OnAConjugateOfACapturedTensorIsExact) {
   const auto x = random_leaf({4, 8});
   expect_exact(

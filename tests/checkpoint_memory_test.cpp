@@ -170,6 +170,17 @@ TEST(CheckpointMemory, OfABackwardPassInsideIsFreedAfterForward) {
   y.sum().backward();
 }
 
+// An input to which no gradient flows keeps nothing of what made it.
+TEST(CheckpointMemory, OfAnInputIsNotThatOfItsHistory) {
+  const auto weight = random_leaf({8});
+  Tensor y = random_leaf({8});
+  for (int i = 0; i < 20000; ++i)
+    y = checkpoint([weight](const Tensor& t) { return (weight * t.detach()).sin(); }, y);
+  y.sum().backward();
+  EXPECT_TRUE(weight.grad().defined());
+  y = Tensor();  // destroys a chain
+}
+
 // B26: every end of a region's life.
 struct Life {
   std::string name;

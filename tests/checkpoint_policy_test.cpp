@@ -302,6 +302,22 @@ TEST(SavePolicy, KeepsResultsOfEveryKind) {
 }
 
 // The kept tensor is the region's result, and its new owner changes it, which a plain call allows.
+// A conjugate lies in its argument's memory and is not its argument.
+TEST(SavePolicy, IsExactForComplexTensors) {
+  const auto x = random_leaf({4, 4});
+  const auto weight = random_leaf({4, 4}, 2);
+  expect_exact(
+      [&](const Caller& call) {
+        const auto f = [](const Tensor& a, const Tensor& b) {
+          const auto z = torch::complex(a, b);
+          const auto y = z.mm(z.conj()) * z.conj();
+          return torch::view_as_real(y).sin();
+        };
+        return call(f, x, weight);
+      },
+      {{x, weight}});
+}
+
 // The operator is run again then.
 TEST(SavePolicy, IsExactWhereAKeptResultIsChangedLater) {
   const auto x = random_leaf({4, 8});

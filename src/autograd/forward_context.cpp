@@ -34,6 +34,11 @@ bool is_same(const at::mt19937_data_pod& a, const at::mt19937_data_pod& b) {
          a.state_ == b.state_;
 }
 
+int autocast_nesting_now() {
+  at::autocast::increment_nesting();
+  return at::autocast::decrement_nesting();
+}
+
 }  // namespace
 
 GeneratorState::GeneratorState(at::Generator generator) : generator_(std::move(generator)) {
@@ -90,6 +95,8 @@ void RandomState::restore() const {
 ExecutionState ExecutionState::now() {
   ExecutionState state{.autocast = {},
                        .is_autocast_cache_enabled = at::autocast::is_autocast_cache_enabled(),
+                       .autocast_nesting = autocast_nesting_now(),
+                       .is_mkldnn_enabled = at::globalContext().userEnabledMkldnn(),
                        .default_dtype = c10::get_default_dtype(),
                        .current_device = std::nullopt,
                        .thread_count = at::get_num_threads()};
@@ -108,6 +115,11 @@ void ExecutionState::restore(const ExecutionState& from) const {
     at::autocast::set_autocast_dtype(autocast[i].device_type, autocast[i].dtype);
   }
   at::autocast::set_autocast_cache_enabled(is_autocast_cache_enabled);
+  // The function may have been ended between the beginning and the end of its own autocast.
+  for (int i = from.autocast_nesting; i < autocast_nesting; ++i) at::autocast::increment_nesting();
+  for (int i = from.autocast_nesting; i > autocast_nesting; --i) at::autocast::decrement_nesting();
+  if (is_mkldnn_enabled != from.is_mkldnn_enabled)
+    at::globalContext().setUserEnabledMkldnn(is_mkldnn_enabled);
   if (default_dtype != from.default_dtype) c10::set_default_dtype(default_dtype);
   if (current_device != from.current_device)
     c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(*current_device);

@@ -66,6 +66,8 @@ struct ExecutionState {
 
   std::vector<Autocast> autocast;
   bool is_autocast_cache_enabled;
+  int autocast_nesting;
+  bool is_mkldnn_enabled;
   caffe2::TypeMeta default_dtype;
   std::optional<c10::Device> current_device;  ///< of CUDA
   int thread_count;

@@ -258,6 +258,10 @@ OperatorObserverScope::~OperatorObserverScope() {
   c10::impl::tls_set_dispatch_key_excluded(kKey, true);
 }
 
+bool are_leaves_observed() {
+  return thread_state().leaf_depth > 0;
+}
+
 UnobservedScope::UnobservedScope() : exclude_(kKey) {}
 
 std::vector<const OperatorInfo*> find_operators(const std::string& name) {

@@ -111,6 +111,9 @@ class OperatorObserverScope {
   c10::impl::IncludeDispatchKeyGuard include_;
 };
 
+/// True where this thread's observers hear of leaves.
+bool are_leaves_observed();
+
 /// Keeps the operators called in its lifetime from being observed.
 class UnobservedScope {
  public:

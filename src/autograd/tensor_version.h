@@ -5,7 +5,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <cstring>
 
 namespace reprise::detail {
 
@@ -26,13 +25,6 @@ class TensorVersion {
     return counter_.enabled() ? static_cast<std::int64_t>(counter_.current_version()) : 0;
   }
   bool is_current() const { return current() == expected_; }
-
-  /// True where `tensor` has this counter: a view does, `data()` of a tensor does not.
-  bool counts_for(const at::Tensor& tensor) const {
-    static_assert(sizeof(c10::VariableVersion) == sizeof(void*));  // nothing but the counter
-    return std::memcmp(&counter_, &tensor.unsafeGetTensorImpl()->version_counter(),
-                       sizeof(void*)) == 0;
-  }
 
  private:
   c10::VariableVersion counter_;

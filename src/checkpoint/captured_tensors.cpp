@@ -32,15 +32,13 @@ void CapturedTensors::note_read(const at::Tensor& tensor, const at::Tensor& effe
   const auto [known, is_new] = known_.emplace(identity_of(tensor), next);
   if (known->second == kMadeInside) return;
   if (is_new) {
-    captured_.push_back({.storage = weak_storage_of(tensor),
-                         .versions = {},
-                         .requires_grad = effective.requires_grad(),
-                         .bytes_before = {}});
+    captured_.push_back(
+        {.storage = weak_storage_of(tensor), .tensors = {}, .is_input = false, .bytes_before = {}});
   }
-  auto& versions = captured_[static_cast<std::size_t>(known->second)].versions;
-  const bool is_counted = std::ranges::any_of(
-      versions, [&](const auto& version) { return version.counts_for(effective); });
-  if (!is_counted) versions.emplace_back(effective);
+  if (!seen_.emplace(tensor.unsafeGetTensorImpl(), known->second).second) return;
+  captured_[static_cast<std::size_t>(known->second)].tensors.push_back(
+      {c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), TensorVersion(effective),
+       Changed(effective)});
 }
 
 void CapturedTensors::note_write(const OperatorInfo& info, const at::Tensor& tensor,
@@ -108,18 +106,35 @@ const CapturedTensors::Captured* CapturedTensors::find(const void* identity) con
   return &captured_[static_cast<std::size_t>(found->second)];
 }
 
+CapturedTensors::Changed::Changed(const at::Tensor& tensor)
+    : identity(identity_of(tensor)),
+      options(tensor.options()),
+      requires_grad(tensor.requires_grad()) {
+  if (!tensor.has_storage()) return;
+  sizes = tensor.sizes();
+  strides = tensor.strides();
+  storage_offset = tensor.storage_offset();
+  is_conj = tensor.is_conj();
+  is_neg = tensor.is_neg();
+}
+
+const CapturedTensors::Seen* CapturedTensors::find_seen(const Captured& captured,
+                                                        const at::Tensor& tensor) const {
+  const auto found = std::ranges::find_if(captured.tensors, [&](const Seen& seen) {
+    return seen.impl._unsafe_get_target() == tensor.unsafeGetTensorImpl();
+  });
+  return found == captured.tensors.end() ? nullptr : &*found;
+}
+
 std::optional<CapturedTensors::Changed> CapturedTensors::changed(const at::Tensor& tensor) const {
   const auto* captured = find(identity_of(tensor));
   if (captured == nullptr || !captured->bytes_before.defined()) return std::nullopt;
-  return Changed{.identity = identity_of(tensor),
-                 .sizes = tensor.sizes().vec(),
-                 .strides = tensor.strides().vec(),
-                 .storage_offset = tensor.storage_offset(),
-                 .options = tensor.options(),
-                 .is_conj = tensor.is_conj(),
-                 .is_neg = tensor.is_neg(),
-                 // What became part of a graph by being changed was none before.
-                 .requires_grad = captured->requires_grad && tensor.requires_grad()};
+  if (const auto* seen = find_seen(*captured, tensor)) {
+    auto changed = seen->shape;
+    changed.identity = identity_of(tensor);
+    return changed;
+  }
+  return Changed(tensor);
 }
 
 at::Tensor CapturedTensors::Replay::replacement(const at::Tensor& tensor) {
@@ -151,15 +166,25 @@ at::Tensor CapturedTensors::Replay::copy_of(const Changed& changed) {
 
 void CapturedTensors::Replay::check(const OperatorCall& call) const {
   visit_arguments(call, [&](std::size_t index, const at::Tensor& tensor, const at::Tensor&) {
+    const auto describe = [&] {
+      return c10::str(captured_.region_name_, TensorMetadata(tensor), ", argument ",
+                      call.info.arguments[index], " of ", call.info.name);
+    };
     const auto* captured = captured_.find(identity_of(tensor));
-    if (captured == nullptr || captured->bytes_before.defined()) return;
-    const auto changed = std::ranges::find_if_not(captured->versions, &TensorVersion::is_current);
-    if (changed == captured->versions.end()) return;
-    throw_checkpoint_error(captured_.region_name_, TensorMetadata(tensor), ", argument ",
-                           call.info.arguments[index], " of ", call.info.name,
-                           ", was modified by an inplace operation after forward: it is at "
-                           "version ",
-                           changed->current(), ", expected version ", changed->expected());
+    if (captured == nullptr) {
+      if (captured_.seen_.count(tensor.unsafeGetTensorImpl()) > 0)
+        throw_checkpoint_error(describe(), ", was given other memory after forward");
+      return;
+    }
+    if (captured->bytes_before.defined()) return;
+    const auto changed = std::ranges::find_if_not(
+        captured->tensors, [](const Seen& seen) { return seen.version.is_current(); });
+    if (changed == captured->tensors.end()) return;
+    throw_checkpoint_error(describe(),
+                           ", was modified by an inplace operation after forward: it "
+                           "is at version ",
+                           changed->version.current(), ", expected version ",
+                           changed->version.expected());
   });
 }
 

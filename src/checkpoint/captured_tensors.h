@@ -35,16 +35,18 @@ class CapturedTensors {
   /// Forgets what was made inside.
   void end_forward();
 
-  /// A tensor of which the function changed the memory: all but its value.
+  /// A tensor of which the function changed the memory: all but its value, as it was before.
   struct Changed {
     const void* identity;
-    std::vector<std::int64_t> sizes;
-    std::vector<std::int64_t> strides;
-    std::int64_t storage_offset;
+    c10::SmallVector<std::int64_t, 5> sizes;
+    c10::SmallVector<std::int64_t, 5> strides;
+    std::int64_t storage_offset = 0;
     at::TensorOptions options;
-    bool is_conj;
-    bool is_neg;
-    bool requires_grad;  // before the change
+    bool is_conj = false;
+    bool is_neg = false;
+    bool requires_grad;
+
+    explicit Changed(const at::Tensor& tensor);
   };
   /// Nothing where the function did not change `tensor`, nor memory that it shares.
   std::optional<Changed> changed(const at::Tensor& tensor) const;
@@ -52,11 +54,16 @@ class CapturedTensors {
   class Replay;
 
  private:
+  /// One tensor that lies in captured memory, as it was when it was first read.
+  struct Seen {
+    // Pinned, so that no other tensor can get its address.
+    c10::weak_intrusive_ptr<c10::TensorImpl> impl;
+    TensorVersion version;
+    Changed shape;
+  };
   struct Captured {
-    // Pinned, so that other memory cannot get its address during the forward pass.
-    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
-    std::vector<TensorVersion> versions;  // one for each counter that its tensors have
-    bool requires_grad;
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // pinned likewise
+    std::vector<Seen> tensors;
     bool is_input = false;
     at::Tensor bytes_before;  // the whole storage before the first change; undefined: only read
   };
@@ -65,6 +72,7 @@ class CapturedTensors {
   void note_read(const at::Tensor& tensor, const at::Tensor& effective);
   void note_write(const OperatorInfo& info, const at::Tensor& tensor, const at::Tensor& effective);
   const Captured* find(const void* identity) const;
+  const Seen* find_seen(const Captured& captured, const at::Tensor& tensor) const;
 
   const std::string& region_name_;
   std::vector<Captured> captured_;
@@ -73,7 +81,8 @@ class CapturedTensors {
     std::vector<std::int64_t> sizes;
   };
   std::vector<Written> being_written_;          // by the running operator
-  ska::flat_hash_map<const void*, int> known_;  // index into captured_, or kMadeInside
+  ska::flat_hash_map<const void*, int> known_;  // by memory: index into captured_, or kMadeInside
+  ska::flat_hash_map<const c10::TensorImpl*, int> seen_;  // the captured tensors themselves
 };
 
 /// The captured tensors during one recomputation: those that forward only read must be as they

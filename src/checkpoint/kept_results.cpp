@@ -14,7 +14,7 @@ namespace {
 
 bool is_same_view(const at::Tensor& a, const at::Tensor& b) {
   return identity_of(a) == identity_of(b) && a.scalar_type() == b.scalar_type() &&
-         a.sizes() == b.sizes() &&
+         a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg() && a.sizes() == b.sizes() &&
          (!a.has_storage() ||
           (a.storage_offset() == b.storage_offset() && a.strides() == b.strides()));
 }

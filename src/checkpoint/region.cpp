@@ -19,14 +19,14 @@ struct EarlyStop : std::exception {
   const char* what() const noexcept override { return "reprise: end of a recomputation"; }
 };
 
-/// Bytes that no kernel fills: gaps in the workspace of a recurrent layer, and the noise that rrelu
-/// saves when it draws none.
+/// Bytes that no kernel fills: gaps in the workspace of a recurrent layer and in the tables of
+/// ctc_loss, and the noise that rrelu saves when it draws none.
 bool has_unfilled_bytes(const OperatorInfo* saved_by, const at::Tensor& tensor) {
   if (saved_by == nullptr) return false;
   const auto is_of = [&](const char* name) {
     return saved_by->name.find(name) != std::string::npos;
   };
-  return is_of("rrelu") ||
+  return is_of("rrelu") || is_of("ctc_loss") ||
          (tensor.scalar_type() == at::kByte && (is_of("rnn") || is_of("lstm") || is_of("gru")));
 }
 
@@ -37,7 +37,7 @@ class Region::SlotReference : public PackedTensor {
  public:
   explicit SlotReference(ForwardRun& run) : run_(run) {}
   ~SlotReference() override {
-    if (region_) region_->release(index_);
+    if (region_) region_->release(*slot_);
   }
 
   void pack(const at::Tensor& tensor) override;
@@ -48,6 +48,7 @@ class Region::SlotReference : public PackedTensor {
   ForwardRun& run_;  // alive while tensors are packed
   std::shared_ptr<Region> region_;
   std::size_t index_ = 0;
+  Slot* slot_ = nullptr;
 };
 
 /// Keeps a tensor of the second run as plain autograd does: the recomputed graph can be
@@ -166,7 +167,7 @@ class Region::SecondRun : public SavedTensorHandler, public OperatorObserver {
     if (is_over()) return;
     or_fail([&] {
       add(tensor);
-      if (!is_running_) compare_values();
+      if (running_ == nullptr) compare_values();
     });
   }
 
@@ -181,7 +182,7 @@ class Region::SecondRun : public SavedTensorHandler, public OperatorObserver {
   bool before_operator(const OperatorCall& call, std::vector<c10::IValue>& results) override {
     if (is_over()) return false;
     saved_by_running_.clear();
-    is_running_ = true;
+    running_ = &call.info;
     const KeptOperator* kept = nullptr;
     or_fail([&] {
       replay_.check(call);
@@ -193,28 +194,27 @@ class Region::SecondRun : public SavedTensorHandler, public OperatorObserver {
 
   void after_operator(const OperatorInfo& /*info*/,
                       std::span<const c10::IValue> /*results*/) override {
-    is_running_ = false;
+    running_ = nullptr;
     if (is_over()) return;
     or_fail([&] { compare_values(); });
-    if (!has_all() || !may_stop()) return;
+    if (!has_all() || !may_stop() || is_unwinding()) return;
     has_stopped_ = true;
     throw EarlyStop(this);
   }
 
   bool has_stopped() const { return has_stopped_; }
   bool has_error() const { return error_ != nullptr; }
-  /// Throws the error of this run, should the function have caught it.
-  void throw_error() const {
-    if (error_) std::rethrow_exception(error_);
-  }
+  /// The function got the error of this run, whatever it threw then.
+  bool is_error_thrown() const { return is_error_thrown_; }
+  void throw_error() const { std::rethrow_exception(error_); }
   bool has_all() const { return count_ > last_wanted_; }
   std::size_t count() const { return count_; }
 
  private:
+  bool is_over() const { return has_stopped_ || error_; }
+
   /// While the function unwinds, nothing may throw: its destructors may run operators.
-  bool is_over() const {
-    return has_stopped_ || error_ || std::uncaught_exceptions() > uncaught_exceptions_;
-  }
+  bool is_unwinding() const { return std::uncaught_exceptions() > uncaught_exceptions_; }
 
   /// Does `step`; an error ends this run, whatever the function makes of it.
   template <typename Step>
@@ -223,7 +223,8 @@ class Region::SecondRun : public SavedTensorHandler, public OperatorObserver {
       step();
     } catch (...) {
       error_ = std::current_exception();
-      throw;
+      is_error_thrown_ = !is_unwinding();
+      if (is_error_thrown_) throw;
     }
   }
 
@@ -235,7 +236,7 @@ class Region::SecondRun : public SavedTensorHandler, public OperatorObserver {
   }
 
   void add(const at::Tensor& tensor) {
-    region_.compare(count_, tensor);
+    region_.compare(count_, tensor, running_);
     region_.store(count_++, tensor);
     if (region_.options_.verification == Verification::kValues) saved_by_running_.push_back(tensor);
   }
@@ -267,16 +268,18 @@ class Region::SecondRun : public SavedTensorHandler, public OperatorObserver {
   std::size_t last_wanted_;
   std::size_t count_ = 0;  // saved tensors so far
   std::size_t operator_count_ = 0;
-  bool is_running_ = false;
+  const OperatorInfo* running_ = nullptr;
   bool has_stopped_ = false;
   std::exception_ptr error_;
+  bool is_error_thrown_ = false;
   int uncaught_exceptions_ = std::uncaught_exceptions();
   std::vector<at::Tensor> saved_by_running_;
 };
 
 void Region::SlotReference::pack(const at::Tensor& tensor) {
-  region_ = run_.region();
   index_ = run_.add(tensor);
+  slot_ = &run_.region()->slots_[index_];
+  region_ = run_.region();
 }
 
 void Region::RecomputedTensor::pack(const at::Tensor& tensor) {
@@ -284,11 +287,13 @@ void Region::RecomputedTensor::pack(const at::Tensor& tensor) {
   run_.pack(tensor_);
 }
 
-Region::Input::Input(const at::Tensor& tensor) : version_(tensor) {
+Region::Input::Input(const at::Tensor& tensor)
+    : version_(tensor), requires_grad_(tensor.requires_grad()) {
   if (tensor.is_inference()) {
     kept_ = tensor;  // autograd refuses to save it; it counts no changes
   } else {
-    saved_.emplace(tensor);
+    // Without its history: the graph leads there where it has to.
+    saved_.emplace(without_history(tensor));
   }
 }
 
@@ -307,8 +312,7 @@ at::Tensor Region::Input::again(CapturedTensors::Replay& replay, const std::stri
                            "after forward: it is at version ", version_.current(),
                            ", expected version ", version_.expected());
   }
-  const auto input = saved_->unpack();
-  return input.detach().requires_grad_(input.requires_grad());
+  return saved_->unpack().detach().requires_grad_(requires_grad_);
 }
 
 Region::Region(const CheckpointOptions& options, RegionFunction function,
@@ -333,6 +337,7 @@ void Region::run_forward(const std::vector<at::Tensor>& inputs, void* result) {
   const SavedTensorScope hooks(run);
   const OperatorObserverScope operators(run, observed_operators());
   is_running_forward_ = true;
+  observes_leaves_ = are_leaves_observed();
   try {
     function_(inputs, result);
     run.throw_refusal();
@@ -370,8 +375,7 @@ at::Tensor Region::take(std::size_t index) {
   return std::exchange(slot.recomputed, at::Tensor());
 }
 
-void Region::release(std::size_t index) {
-  auto& slot = slots_[index];
+void Region::release(Slot& slot) {
   slot.set_unwanted();
   // Never waits: this is a destructor, and its thread may hold another region's lock. Whoever holds
   // this one forgets the value.
@@ -385,13 +389,19 @@ std::string Region::describe_slot(std::size_t index) const {
                   slot.saved_by == nullptr ? "a function" : slot.saved_by->name);
 }
 
-void Region::compare(std::size_t index, const at::Tensor& tensor) const {
+void Region::compare(std::size_t index, const at::Tensor& tensor,
+                     const OperatorInfo* saved_by) const {
   if (index >= slots_.size()) {
     throw_checkpoint_error(message_start_, "the recomputation saves more tensors than forward (",
                            slots_.size(), "), the next is ", TensorMetadata(tensor),
                            "; the function must do the same in both runs");
   }
   const auto& slot = slots_[index];
+  if (slot.saved_by != saved_by && observes_leaves_ == are_leaves_observed()) {
+    throw_checkpoint_error(message_start_, describe_slot(index), ", is one of ",
+                           saved_by == nullptr ? "a function" : saved_by->name,
+                           " in the recomputation; the function must do the same in both runs");
+  }
   if (options_.verification != Verification::kOff && !slot.metadata.describes(tensor)) {
     throw_checkpoint_error(message_start_, describe_slot(index), ", is ", TensorMetadata(tensor),
                            " in the recomputation; the function must do the same in both runs");
@@ -413,7 +423,9 @@ void Region::store(std::size_t index, const at::Tensor& tensor) {
 
 void Region::compare_values(std::size_t index, const at::Tensor& tensor) const {
   const auto& slot = slots_[index];
-  if (has_unfilled_bytes(slot.saved_by, tensor) || checksum_of(tensor) == slot.checksum) return;
+  if (!slot.is_wanted() || has_unfilled_bytes(slot.saved_by, tensor) ||
+      checksum_of(tensor) == slot.checksum)
+    return;
   throw_checkpoint_error(message_start_, describe_slot(index),
                          ", has other values in the recomputation; something that the function "
                          "reads has changed, or an operator is not deterministic");
@@ -455,9 +467,11 @@ void Region::recompute() {
     forget_recomputed();
     throw;
   } catch (...) {
+    // An interpreter inside the function may have made another exception of EarlyStop.
+    if (run.has_stopped()) return;
     // The operator that failed may have saved a tensor that it never filled.
     forget_recomputed();
-    run.throw_error();
+    if (run.is_error_thrown()) run.throw_error();
     throw;
   }
   if (run.has_error()) {

@@ -31,8 +31,6 @@ class Region : public std::enable_shared_from_this<Region> {
   void run_forward(const std::vector<at::Tensor>& inputs, void* result);
   /// The value of saved tensor `index`, which is then forgotten.
   at::Tensor take(std::size_t index);
-  /// Autograd no longer holds saved tensor `index`.
-  void release(std::size_t index);
 
  private:
   class ForwardRun;
@@ -70,15 +68,18 @@ class Region : public std::enable_shared_from_this<Region> {
 
    private:
     TensorVersion version_;
+    bool requires_grad_;
     std::optional<SavedInput> saved_;
     at::Tensor kept_;  // one of inference mode
     std::optional<CapturedTensors::Changed> changed_;
   };
 
+  /// Autograd no longer holds the saved tensor.
+  void release(Slot& slot);
   ObservedOperators observed_operators() const;
   void end_forward(const std::vector<at::Tensor>& inputs);
   std::string describe_slot(std::size_t index) const;
-  void compare(std::size_t index, const at::Tensor& tensor) const;
+  void compare(std::size_t index, const at::Tensor& tensor, const OperatorInfo* saved_by) const;
   void store(std::size_t index, const at::Tensor& tensor);
   void compare_values(std::size_t index, const at::Tensor& tensor) const;
   void forget_recomputed();
@@ -94,6 +95,7 @@ class Region : public std::enable_shared_from_this<Region> {
   CapturedTensors captured_;
   KeptResults kept_results_;
   std::size_t operator_count_ = 0;  // of the forward pass
+  bool observes_leaves_ = false;    // in the forward pass, for another region's sake perhaps
   bool is_running_forward_ = false;
   bool is_recomputing_ = false;
   std::deque<Slot> slots_;
