@@ -34,14 +34,18 @@ std::uint64_t checksum_of_bytes(const char* data, std::size_t size) {
 
 }  // namespace
 
+at::Tensor elements_of(const at::Tensor& tensor) {
+  const auto strided = tensor.layout() == at::kStrided ? tensor : tensor.to_dense();
+  return strided.detach().resolve_conj().resolve_neg().to(at::kCPU).contiguous();
+}
+
 std::uint64_t checksum_of(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
   const UnobservedScope unobserved;
   if (tensor.is_sparse()) {
     return mix(checksum_of(tensor._indices()), checksum_of(tensor._values()));
   }
-  const auto strided = tensor.layout() == at::kStrided ? tensor : tensor.to_dense();
-  const auto bytes = strided.resolve_conj().resolve_neg().to(at::kCPU).contiguous();
+  const auto bytes = elements_of(tensor);
   return checksum_of_bytes(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes());
 }
 

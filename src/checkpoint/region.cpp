@@ -195,6 +195,16 @@ void Region::recompute() {
   CapturedTensors::Replay replay(captured_);
   const auto inputs = inputs_again(replay);
   const RecomputeScope scope(context_);
+  try {
+    run_again(replay, inputs);
+  } catch (...) {
+    // The operator that failed may have saved a tensor that it never filled.
+    forget_recomputed();
+    throw;
+  }
+}
+
+void Region::run_again(CapturedTensors::Replay& replay, const std::vector<at::Tensor>& inputs) {
   SecondRun run(*this, replay);
   const SavedTensorScope hooks(run);
   const OperatorObserverScope operators(run, observed_operators());
@@ -202,33 +212,24 @@ void Region::recompute() {
     function_(inputs, nullptr);
   } catch (const EarlyStop& stop) {
     if (stop.thrown_by == &run) return;
-    forget_recomputed();
     throw;
   } catch (...) {
     // An interpreter inside the function may have made another exception of EarlyStop.
     if (run.has_stopped()) return;
-    // The operator that failed may have saved a tensor that it never filled.
-    forget_recomputed();
     if (run.is_error_thrown()) run.throw_error();
     throw;
   }
-  if (run.has_error()) {
-    forget_recomputed();
-    run.throw_error();
-  }
+  if (run.has_error()) run.throw_error();
   if (run.has_stopped()) {
-    forget_recomputed();
     throw_checkpoint_error(message_start_,
                            "the function swallowed the exception that ends a "
                            "recomputation; let it through (catch the types you know, not ...), or "
                            "switch early_stop off");
   }
   if (!run.has_all()) {
-    const auto wanted = last_wanted();
-    const auto slot = describe_slot(wanted);
-    forget_recomputed();
     throw_checkpoint_error(message_start_, "the recomputation saved ", run.count(),
-                           " tensors, forward saved ", slots_.size(), "; missing is ", slot,
+                           " tensors, forward saved ", slots_.size(), "; missing is ",
+                           describe_slot(last_wanted()),
                            "; the function must do the same in both runs");
   }
 }

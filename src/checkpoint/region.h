@@ -86,6 +86,7 @@ class Region : public std::enable_shared_from_this<Region> {
   std::vector<at::Tensor> inputs_again(CapturedTensors::Replay& replay) const;
   std::size_t last_wanted() const;
   void recompute();
+  void run_again(CapturedTensors::Replay& replay, const std::vector<at::Tensor>& inputs);
 
   CheckpointOptions options_;
   std::string message_start_;  // "checkpoint: ", with the region's name if it has one

@@ -2,6 +2,7 @@
 #include "reprise/verify_gradients.h"
 
 #include "autograd/forward_context.h"
+#include "checkpoint/checksum.h"
 
 #include <ATen/core/grad_mode.h>
 #include <torch/autograd.h>
@@ -19,12 +20,7 @@ namespace reprise {
 namespace {
 
 using at::Tensor;
-
-/// The elements in order, in memory of their own.
-Tensor elements_of(const Tensor& tensor) {
-  const auto strided = tensor.layout() == at::kStrided ? tensor : tensor.to_dense();
-  return strided.detach().resolve_conj().resolve_neg().to(at::kCPU).contiguous();
-}
+using detail::elements_of;
 
 bool has_same_bytes(const Tensor& a, const Tensor& b) {
   if (a.defined() != b.defined()) return false;
