@@ -91,6 +91,9 @@ class Dataset {
   void gather_into(std::span<const Window> windows, const GatherOptions& options,
                    Batch& batch) const;
 
+  /// Gives `batch` the memory that `gather_into` needs for `batch_size` windows.
+  void allocate(std::int64_t batch_size, Batch& batch) const;
+
   /// Key of a window's series: values of the id columns (and the target's name when there are
   /// several), in order.
   const std::vector<std::string>& series_key(const Window& window) const;
@@ -113,7 +116,8 @@ class Dataset {
 /// buffers.
 class BatchLoader {
  public:
-  /// `windows` in the order wanted. `threads` gather ahead; 0 gathers when asked.
+  /// `windows` in the order wanted. `threads` gather ahead; 0 gathers when asked. All memory that
+  /// it ever needs is there once it is made, for batches that are brought back.
   BatchLoader(const Dataset& dataset, std::vector<Window> windows, std::int64_t batch_size,
               int threads = 1, const GatherOptions& options = {});
   ~BatchLoader();

@@ -3,6 +3,7 @@
 /// c10::ValueError.
 #pragma once
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -27,6 +28,22 @@ class OptionError : public std::invalid_argument {
 class DataError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+/// There is less memory than is needed: the budget is too small, or the system has no more. The
+/// message says what would fit.
+class BudgetError : public std::runtime_error {
+ public:
+  BudgetError(std::int64_t needed_bytes, std::int64_t allowed_bytes, const std::string& message)
+      : std::runtime_error(message), needed_bytes_(needed_bytes), allowed_bytes_(allowed_bytes) {}
+
+  /// In all, at least: where an operator was refused, what it asked for and what was in use.
+  std::int64_t needed_bytes() const { return needed_bytes_; }
+  std::int64_t allowed_bytes() const { return allowed_bytes_; }
+
+ private:
+  std::int64_t needed_bytes_;
+  std::int64_t allowed_bytes_;
 };
 
 }  // namespace reprise

@@ -17,7 +17,12 @@ namespace reprise {
 struct TrainOptions {
   std::int64_t epochs = 20;
   std::int64_t batch_size = 64;  ///< windows per step
-  double lr = 1e-3;              ///< Adam's step size at its highest
+  /// Windows per forward and backward pass; the gradients of several passes are added up. 0:
+  /// `batch_size`.
+  std::int64_t micro_batch_size = 0;
+  /// Most bytes that all tensors may take at any moment (`MemoryBudget`); 0: no limit.
+  std::int64_t memory_budget_bytes = 0;
+  double lr = 1e-3;  ///< Adam's step size at its highest
   std::string schedule =
       "cosine";  ///< constant, or cosine: from `lr` to 0 over all steps, after a short warm-up
   double clip_norm = 1.0;  ///< largest 2-norm of all gradients together; 0: no clipping
@@ -38,6 +43,16 @@ struct TrainOptions {
   void validate() const;
 };
 
+/// A step that did not fit into memory and was started again in a way that takes less, as all steps
+/// after it are.
+struct MemoryRetry {
+  std::int64_t step = 0;                              ///< from 1
+  Checkpointing checkpointing = Checkpointing::kOff;  ///< from then on
+  std::int64_t micro_batch_size = 0;                  ///< from then on
+  std::int64_t needed_bytes = 0;                      ///< at least, before
+  std::int64_t allowed_bytes = 0;
+};
+
 /// What the caller hears after every step (`valid_loss` is NaN but after an evaluation).
 struct StepReport {
   std::int64_t step = 0;  ///< steps done
@@ -48,6 +63,7 @@ struct StepReport {
   bool is_best = false;
   double windows_per_s = 0.0;
   double elapsed_s = 0.0;
+  std::vector<MemoryRetry> retries = {};  ///< of this step
 };
 
 enum class StopReason { kFinished, kEarlyStop, kInterrupted };
@@ -61,6 +77,11 @@ struct TrainResult {
   double train_s = 0.0;        ///< time in steps and waiting for batches, evaluations left out
   double loader_wait_s = 0.0;  ///< of which the step waited for its batch
   std::int64_t windows = 0;    ///< trained on
+  Checkpointing checkpointing = Checkpointing::kOff;  ///< of the last step
+  std::int64_t micro_batch_size = 0;                  ///< of the last step
+  std::vector<MemoryRetry> retries = {};
+  std::int64_t peak_bytes = 0;  ///< most that all tensors took (`MemoryStats::peak_bytes`)
+  std::int64_t out_of_memory_events = 0;
 };
 
 /// Trains `model` in place and leaves the weights of the best evaluation in it.

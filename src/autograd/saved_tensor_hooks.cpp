@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "autograd/saved_tensor_hooks.h"
 
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <mutex>
 #include <vector>
@@ -25,8 +28,16 @@ class HookedEngine : public Engine {
                                          const torch::autograd::variable_list& inputs,
                                          bool keep_graph, bool create_graph, bool accumulate_grad,
                                          const torch::autograd::edge_list& outputs) override {
-    return get_base_engine().execute(roots, inputs, keep_graph, create_graph, accumulate_grad,
-                                     outputs);
+    ++depth;
+    try {
+      auto gradients = get_base_engine().execute(roots, inputs, keep_graph, create_graph,
+                                                 accumulate_grad, outputs);
+      --depth;
+      return gradients;
+    } catch (...) {
+      if (--depth == 0) drop_tasks_left_behind();
+      throw;
+    }
   }
 
   c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(
@@ -42,19 +53,36 @@ class HookedEngine : public Engine {
     return handlers.back()->next();
   }
 
+  /// A backward pass that fails leaves its next tasks in the thread's queue, and with them the
+  /// graph and all that it saved. The next pass of the thread drops them: here is one.
+  static void drop_tasks_left_behind() {
+    try {
+      const at::AutoGradMode with_gradients(true);
+      const auto leaf = at::zeros({}).requires_grad_(true);
+      const auto root = leaf * 2;
+      get_base_engine().execute({torch::autograd::impl::gradient_edge(root)}, {at::ones({})},
+                                /*keep_graph=*/false, /*create_graph=*/false,
+                                /*accumulate_grad=*/true, {});
+    } catch (const std::exception&) {  // of what went wrong, the first error says more
+    }
+  }
+
   static Engine& get() {
     // Never destroyed: backward may still run while static objects go.
     static auto* engine = new HookedEngine;
     return *engine;
   }
+
+ private:
+  static inline thread_local int depth = 0;  // of backward passes inside each other
 };
+
+}  // namespace
 
 void install_engine() {
   static std::once_flag once;
   std::call_once(once, [] { torch::autograd::set_default_engine_stub(&HookedEngine::get); });
 }
-
-}  // namespace
 
 SavedTensorScope::SavedTensorScope(SavedTensorHandler& handler) {
   install_engine();

@@ -13,6 +13,11 @@
 
 namespace reprise::detail {
 
+/// Has LibTorch ask our engine for hooks from now on. Besides, a backward pass that fails then
+/// leaves nothing of its graph in the thread, whose next pass would otherwise be the first to free
+/// it.
+void install_engine();
+
 /// What is kept of one saved tensor. Destroyed when autograd lets go of the tensor.
 class PackedTensor : public torch::autograd::SavedVariableHooks {
  public:

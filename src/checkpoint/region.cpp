@@ -3,6 +3,7 @@
 
 #include "checkpoint/checksum.h"
 #include "checkpoint/region_runs.h"
+#include "memory/thread_labels.h"
 
 #include <c10/util/ScopeExit.h>
 
@@ -58,6 +59,7 @@ Region::Region(const CheckpointOptions& options, RegionFunction function,
     : options_(options),
       message_start_("checkpoint" + (options.name.empty() ? "" : " " + options.name) + ": "),
       function_(std::move(function)),
+      layer_(thread_labels().layer),
       captured_(message_start_),
       kept_results_(options.save_policy, message_start_) {
   for (const auto& input : inputs) {
@@ -193,6 +195,7 @@ void Region::recompute() {
   const auto end = c10::make_scope_exit([this] { is_recomputing_ = false; });
   is_recomputing_ = true;
   CapturedTensors::Replay replay(captured_);
+  const RecomputationLabels labels(layer_);
   const auto inputs = inputs_again(replay);
   const RecomputeScope scope(context_);
   try {

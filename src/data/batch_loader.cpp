@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reprise/dataset.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 namespace reprise {
 
@@ -29,6 +31,13 @@ struct BatchLoader::Impl {
         first, std::min(static_cast<std::size_t>(batch_size), windows.size() - first));
   }
 
+  void allocate_ring() {
+    const auto largest = std::min(batch_size, static_cast<std::int64_t>(windows.size()));
+    if (largest == 0) return;
+    for (auto& slot : ring) dataset.allocate(largest, slot.batch);
+    if (!ring.empty()) dataset.allocate(largest, extra);
+  }
+
   Slot& slot(std::int64_t index) { return ring[static_cast<std::size_t>(index) % ring.size()]; }
 
   void work() {
@@ -42,10 +51,6 @@ struct BatchLoader::Impl {
       if (stops || begun == count) return;
       const std::int64_t index = begun++;
       auto& mine = slot(index);
-      if (!spare.empty()) {
-        mine.batch = std::move(spare.back());
-        spare.pop_back();
-      }
       lock.unlock();
       std::exception_ptr error;
       try {
@@ -81,7 +86,7 @@ struct BatchLoader::Impl {
   std::condition_variable space;
   std::condition_variable ready;
   std::vector<Slot> ring;
-  std::vector<Batch> spare;  ///< came back from the caller
+  Batch extra;  ///< takes the place of the first batch that is handed out
   std::int64_t begun = 0;
   std::int64_t handed_out = 0;
   bool stops = false;
@@ -95,8 +100,9 @@ BatchLoader::BatchLoader(const Dataset& dataset, std::vector<Window> windows,
                     ", must be positive");
   TORCH_CHECK_VALUE(threads >= 0, "BatchLoader: threads is ", threads, ", must not be negative");
   impl_ = std::make_unique<Impl>(dataset, std::move(windows), batch_size, options);
-  // One batch in the making and one waiting for each thread.
+  // One batch in the making and one waiting for each thread; and the one that is handed out.
   impl_->ring.resize(static_cast<std::size_t>(2 * threads));
+  impl_->allocate_ring();
   for (int i = 0; i < threads; ++i)
     impl_->threads.emplace_back([impl = impl_.get()] { impl->work(); });
 }
@@ -128,8 +134,7 @@ bool BatchLoader::next(Batch& batch) {
       std::rethrow_exception(impl.failure);
     }
     std::swap(batch, slot.batch);
-    if (impl.spare.size() < impl.ring.size()) impl.spare.push_back(std::move(slot.batch));
-    slot.batch = {};
+    if (!slot.batch.target.defined()) slot.batch = std::exchange(impl.extra, Batch{});
   }
   ++impl.handed_out;
   add_wait();

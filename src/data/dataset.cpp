@@ -181,6 +181,10 @@ void Dataset::gather_into(std::span<const Window> windows, const GatherOptions& 
   detail::gather_rows(impl_->rows, windows, options, batch);
 }
 
+void Dataset::allocate(std::int64_t batch_size, Batch& batch) const {
+  detail::allocate_batch(impl_->rows, batch_size, batch);
+}
+
 const std::vector<std::string>& Dataset::series_key(const Window& window) const {
   return impl_->series(window).key;
 }

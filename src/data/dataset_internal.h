@@ -76,6 +76,7 @@ struct DatasetRows {
 DatasetRows build_rows(const std::filesystem::path& file, const DataOptions& options,
                        const Schema* schema);
 
+void allocate_batch(const DatasetRows& rows, std::int64_t batch_size, Batch& batch);
 void gather_rows(const DatasetRows& rows, std::span<const Window> windows,
                  const GatherOptions& options, Batch& batch);
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/dataset_internal.h"
 
+#include "reprise/memory.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -25,7 +27,11 @@ T* prepare(torch::Tensor& tensor, std::initializer_list<std::int64_t> sizes) {
                        tensor.scalar_type() == type &&
                        tensor.sizes() == torch::IntArrayRef(wanted) && tensor.is_contiguous() &&
                        tensor.storage().use_count() == 1 && !tensor.requires_grad();
-  if (!is_ours) tensor = torch::empty(wanted, torch::dtype(type));
+  if (!is_ours) {
+    const MemoryCategoryScope category(MemoryCategory::kBatch);
+    tensor.reset();  // first, so that both are never there at once
+    tensor = torch::empty(wanted, torch::dtype(type));
+  }
   return tensor.mutable_data_ptr<T>();
 }
 
@@ -205,6 +211,10 @@ class Gatherer {
 };
 
 }  // namespace
+
+void allocate_batch(const DatasetRows& rows, std::int64_t batch_size, Batch& batch) {
+  const Output output(rows, batch_size, batch);
+}
 
 void gather_rows(const DatasetRows& rows, std::span<const Window> windows,
                  const GatherOptions& options, Batch& batch) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reprise/checkpoint.h"
+#include "reprise/memory_timeline.h"
 #include "tft/layer_runner.h"
 #include "tft/layers.h"
 
@@ -229,6 +230,7 @@ class ForwardPass {
 
 LayerRunner checkpointing_runner(const TftOptions& options) {
   return [options](const std::string& layer, const LayerFunction& function, const Tensors& inputs) {
+    const LayerScope scope(layer);
     if (!is_checkpointed(options, layer)) return function(inputs);
     return checkpoint(CheckpointOptions{.name = layer}, function, inputs);
   };

@@ -2,7 +2,7 @@
 #include "reprise/quantile_loss.h"
 #include "reprise/trainer.h"
 #include "train/baselines_internal.h"
-#include "train/device_internal.h"
+#include "train/batch_internal.h"
 
 #include <torch/torch.h>
 

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+/// One run of `train`.
+#pragma once
+
+#include "reprise/dataset.h"
+#include "reprise/memory_budget.h"
+#include "reprise/trainer.h"
+#include "train/training_step_internal.h"
+#include "train/weights_internal.h"
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <random>
+#include <span>
+#include <vector>
+
+namespace reprise::detail {
+
+/// All memory that a training needs besides that of its steps is there once it is made: optimiser,
+/// best and averaged weights, batches.
+class Training {
+ public:
+  using OnStep = std::function<bool(const StepReport&)>;
+
+  /// Throws `DataError` when no window fits into the training rows, and `BudgetError`.
+  Training(TemporalFusionTransformer& model, const Dataset& dataset, const TrainOptions& options,
+           OnStep on_step = {});
+
+  TrainResult run();
+
+  /// The first `count` steps, or as many as an epoch has, without evaluations.
+  void run_steps(std::int64_t count);
+  /// Forward and backward of the first step, nothing more.
+  void try_step();
+  /// Whether a step that does not fit is started again in a smaller way (it is).
+  void set_may_retry(bool may_retry) { training_step_->may_retry = may_retry; }
+  /// The step's phases, and "data" while it waits for its batch.
+  void set_on_phase(std::function<void(const std::string&)> on_phase);
+
+ private:
+  bool is_over() const { return is_stopped_ || step_ >= total_steps_; }
+  void run_epoch(std::int64_t epoch);
+  void for_first_batches(std::int64_t count, const std::function<void(const Batch&)>& use);
+  double run_step(const Batch& batch);
+  double lr() const;
+  void report(std::int64_t epoch, double train_loss);
+  void stop(StopReason reason);
+  void validate(StepReport& report);
+  double validation_loss();
+  void finish();
+  void restore_best();
+  [[noreturn]] void fail_on_loss(std::span<const Window> windows);
+  [[noreturn]] void fail_on_valid_loss();
+
+  TemporalFusionTransformer& model_;
+  const Dataset& dataset_;
+  const TrainOptions& options_;
+  OnStep on_step_;
+  torch::Device device_;
+  std::optional<MemoryBudget> budget_;
+  std::int64_t refusals_before_;
+  std::vector<Window> train_windows_;
+  std::vector<Window> valid_windows_;
+  std::mt19937_64 order_;
+  std::optional<TrainingStep> training_step_;
+  std::optional<AveragedWeights> average_;
+  std::optional<WeightCopy> best_;
+  std::function<void(const std::string&)> on_phase_;
+  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+  std::int64_t total_steps_ = 0;
+  std::int64_t validate_every_ = 0;
+  std::int64_t step_ = 0;
+  std::int64_t evaluations_without_gain_ = 0;
+  bool has_best_ = false;
+  bool is_stopped_ = false;
+  TrainResult result_;
+};
+
+/// The windows of the first epoch, in its order; how they are gathered.
+std::vector<Window> first_epoch_windows(const Dataset& dataset, const TrainOptions& options);
+GatherOptions gather_options(const TrainOptions& options, std::int64_t epoch);
+
+}  // namespace reprise::detail

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "autograd/forward_context.h"
+#include "reprise/errors.h"
+#include "reprise/memory.h"
+#include "reprise/quantile_loss.h"
+#include "train/batch_internal.h"
+#include "train/training_step_internal.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <new>
+#include <utility>
+
+namespace reprise::detail {
+
+TrainingStep::TrainingStep(TemporalFusionTransformer& model, const TrainOptions& options)
+    : model_(model),
+      options_(options),
+      adam_(model->parameters(), options.weight_decay),
+      micro_batch_size_(options.micro_batch_size > 0
+                            ? std::min(options.micro_batch_size, options.batch_size)
+                            : options.batch_size) {
+  label_parameters(model->parameters());
+}
+
+double TrainingStep::run(const Batch& batch, double lr) {
+  const RandomState random_state;
+  double loss = 0.0;
+  ++step_;
+  for (auto shortage = attempt(batch, loss); shortage; shortage = attempt(batch, loss)) {
+    adam_.clear_gradients();
+    random_state.restore();
+    if (!may_retry || !use_less_memory(batch.target.size(0))) {
+      --step_;
+      throw BudgetError(shortage->needed_bytes, shortage->allowed_bytes,
+                        "memory: a step of training does not fit");
+    }
+    retries_.push_back({.step = step_,
+                        .checkpointing = model_->options().checkpointing,
+                        .micro_batch_size = micro_batch_size_,
+                        .needed_bytes = shortage->needed_bytes,
+                        .allowed_bytes = shortage->allowed_bytes});
+  }
+  if (std::isfinite(loss)) {
+    begin_phase("optimizer");
+    adam_.step(lr);
+  } else {
+    --step_;
+  }
+  adam_.clear_gradients();
+  return loss;
+}
+
+void TrainingStep::try_backward(const Batch& batch) {
+  run_passes(batch);
+  adam_.clear_gradients();
+}
+
+std::vector<MemoryRetry> TrainingStep::take_retries() {
+  return std::exchange(retries_, {});
+}
+
+std::optional<TrainingStep::Shortage> TrainingStep::attempt(const Batch& batch, double& loss) {
+  try {
+    loss = run_passes(batch);
+    return std::nullopt;
+  } catch (const BudgetError& error) {
+    return Shortage{error.needed_bytes(), error.allowed_bytes()};
+  } catch (const c10::OutOfMemoryError&) {  // of an accelerator
+  } catch (const std::bad_alloc&) {         // of memory that is no tensor's
+  }
+  const std::int64_t in_use = memory_stats().current_bytes;
+  return Shortage{in_use, in_use};
+}
+
+double TrainingStep::run_passes(const Batch& batch) {
+  model_->train();
+  const std::int64_t count = batch.target.size(0);
+  double loss = 0.0;
+  for (std::int64_t first = 0; first < count && std::isfinite(loss); first += micro_batch_size_) {
+    const std::int64_t size = std::min(micro_batch_size_, count - first);
+    if (size == count) {
+      loss = run_pass(batch, 1.0);
+    } else {
+      loss += run_pass(part_of(batch, first, size),
+                       static_cast<double>(size) / static_cast<double>(count));
+    }
+  }
+  if (options_.clip_norm > 0 && std::isfinite(loss)) adam_.clip_gradients(options_.clip_norm);
+  return loss;
+}
+
+/// Adds `share` of the gradients of a batch; that share of its loss.
+double TrainingStep::run_pass(const Batch& batch, double share) {
+  begin_phase("forward");
+  auto loss =
+      quantile_loss(model_->forward(batch.input), batch.target, model_->options().quantiles);
+  if (share < 1.0) loss = loss * share;
+  const auto value = loss.item<double>();
+  if (!std::isfinite(value)) return value;
+  begin_phase("backward");
+  loss.backward();
+  return value;
+}
+
+bool TrainingStep::use_less_memory(std::int64_t batch_size) {
+  const auto tier = model_->options().checkpointing;
+  if (tier == Checkpointing::kOff) {
+    model_->set_checkpointing(Checkpointing::kMinimal);
+  } else if (tier == Checkpointing::kMinimal) {
+    model_->set_checkpointing(Checkpointing::kAggressive);
+  } else {
+    const std::int64_t now = std::min(micro_batch_size_, batch_size);
+    if (now == 1) return false;
+    micro_batch_size_ = (now + 1) / 2;
+  }
+  return true;
+}
+
+void TrainingStep::begin_phase(const char* name) const {
+  if (on_phase) on_phase(name);
+}
+
+}  // namespace reprise::detail

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+/// One step of training, in as little memory as there is.
+#pragma once
+
+#include "reprise/dataset.h"
+#include "reprise/tft.h"
+#include "reprise/trainer.h"
+#include "train/adam_internal.h"
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace reprise::detail {
+
+/// Forward, backward and optimiser of one batch. A step that does not fit into memory is started
+/// again, bit for bit, with the next tier (off, minimal, aggressive), and then in ever smaller
+/// micro-batches; the steps after it begin where it ended.
+class TrainingStep {
+ public:
+  /// Labels the memory of the parameters, and makes the optimiser's state.
+  TrainingStep(TemporalFusionTransformer& model, const TrainOptions& options);
+
+  /// The loss. Where it is not finite, nothing is changed. Throws `BudgetError` when the step does not
+  /// fit in the smallest way either; then nothing is changed but the random numbers.
+  double run(const Batch& batch, double lr);
+
+  /// Forward and backward alone, as the steps are now: the peak is a step's.
+  void try_backward(const Batch& batch);
+
+  std::int64_t micro_batch_size() const { return micro_batch_size_; }
+  /// What did not fit since the last call.
+  std::vector<MemoryRetry> take_retries();
+
+  bool may_retry = true;
+  /// Called as a phase begins: forward, backward or optimizer.
+  std::function<void(const std::string& phase)> on_phase;
+
+ private:
+  /// What an operator that was refused asked for.
+  struct Shortage {
+    std::int64_t needed_bytes = 0;
+    std::int64_t allowed_bytes = 0;
+  };
+
+  std::optional<Shortage> attempt(const Batch& batch, double& loss);
+  double run_passes(const Batch& batch);
+  double run_pass(const Batch& batch, double share);
+  bool use_less_memory(std::int64_t batch_size);
+  void begin_phase(const char* name) const;
+
+  TemporalFusionTransformer& model_;
+  const TrainOptions& options_;
+  Adam adam_;
+  std::int64_t micro_batch_size_;
+  std::int64_t step_ = 0;
+  std::vector<MemoryRetry> retries_;
+};
+
+}  // namespace reprise::detail

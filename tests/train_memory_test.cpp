@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training inside a memory budget: what it takes, what it does when that is too much, and what is
+// foretold of other batch sizes.
+#include "reprise/errors.h"
+#include "reprise/memory.h"
+#include "reprise/memory_budget.h"
+#include "reprise/synthesize.h"
+#include "reprise/training_profile.h"
+#include "tests/testing.h"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <filesystem>
+#include <memory>
+
+namespace reprise {
+namespace {
+
+using ::testing::HasSubstr;
+using torch::Tensor;
+
+constexpr std::array kTiers = {Checkpointing::kOff, Checkpointing::kMinimal,
+                               Checkpointing::kAggressive};
+
+/// A table and the options of models for it.
+struct Shape {
+  SynthesizeOptions table;
+  std::int64_t encoder;
+  std::int64_t horizon;
+  TftOptions model;
+};
+
+Shape small_shape() {
+  return {{.series = 4, .steps = 120, .observed = 3, .known = 2},
+          12,
+          4,
+          {.hidden_size = 16, .attention_heads = 2, .encoder_grn = true}};
+}
+
+class TrainMemoryTest : public ::testing::Test {
+ protected:
+  TrainMemoryTest() { use(small_shape()); }
+  ~TrainMemoryTest() override { std::filesystem::remove(table_); }
+
+  void use(const Shape& shape) {
+    synthesize(table_, shape.table);
+    DataOptions data;
+    data.encoder_length = shape.encoder;
+    data.horizon = shape.horizon;
+    dataset_ = std::make_unique<Dataset>(Dataset::fit(table_, data));
+    model_ = shape.model;
+    dataset_->describe(model_);
+  }
+
+  static TrainOptions short_training() {
+    TrainOptions options;
+    options.batch_size = 32;
+    options.max_steps = 4;
+    options.validate_every = 2;
+    options.lr = 1e-2;
+    return options;
+  }
+
+  struct Run {
+    TemporalFusionTransformer model{nullptr};
+    TrainResult result;
+    std::vector<double> losses;
+  };
+
+  using OnStep = std::function<void(const StepReport&)>;
+
+  Run run(Checkpointing tier, const TrainOptions& options, const OnStep& on_step = {}) const {
+    torch::manual_seed(1);
+    Run run;
+    auto with_tier = model_;
+    with_tier.checkpointing = tier;
+    run.model = TemporalFusionTransformer(with_tier);
+    run.result = train(run.model, *dataset_, options, [&](const StepReport& report) {
+      run.losses.push_back(report.train_loss);
+      if (on_step) on_step(report);
+      return true;
+    });
+    return run;
+  }
+
+  std::int64_t peak_of(Checkpointing tier, std::int64_t micro_batch_size = 0) const {
+    auto options = short_training();
+    options.micro_batch_size = micro_batch_size;
+    return run(tier, options).result.peak_bytes;
+  }
+
+  std::int64_t smallest_budget() const {
+    auto options = short_training();
+    options.memory_budget_bytes = peak_of(Checkpointing::kAggressive, 1) / 2;
+    try {
+      run(Checkpointing::kOff, options);
+    } catch (const BudgetError& error) {
+      return error.needed_bytes();
+    }
+    return 0;
+  }
+
+  std::filesystem::path table_ =
+      std::filesystem::temp_directory_path() /
+      ("reprise_train_memory_test_" +
+       std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()) + ".parquet");
+  std::unique_ptr<Dataset> dataset_;
+  TftOptions model_;
+};
+
+void expect_same_runs(const TemporalFusionTransformer& a, const TemporalFusionTransformer& b) {
+  const auto x = a->named_parameters();
+  const auto y = b->named_parameters();
+  for (std::size_t i = 0; i < x.size(); ++i)
+    EXPECT_TRUE(testing::is_same_bytes(x[i].value(), y[i].value())) << x[i].key();
+}
+
+TEST_F(TrainMemoryTest, GivesBackAllThatItTook) {
+  const auto before = memory_stats().current_bytes;
+  run(Checkpointing::kOff, short_training());
+  EXPECT_EQ(memory_stats().current_bytes, before);
+}
+
+TEST_F(TrainMemoryTest, TakesLessWithEveryTierAndInMicroBatches) {
+  const auto off = peak_of(Checkpointing::kOff);
+  const auto minimal = peak_of(Checkpointing::kMinimal);
+  const auto aggressive = peak_of(Checkpointing::kAggressive);
+  EXPECT_LT(minimal, off);
+  EXPECT_LT(aggressive, minimal);
+  EXPECT_LT(peak_of(Checkpointing::kAggressive, 4), aggressive);
+}
+
+TEST_F(TrainMemoryTest, NeverTakesMoreThanAnyBudgetThatItCanTrainIn) {
+  const auto smallest = smallest_budget();
+  const auto plain = peak_of(Checkpointing::kOff);
+  ASSERT_GT(smallest, 0);
+  ASSERT_LT(smallest, plain);
+  auto options = short_training();
+  constexpr int kBudgets = 50;
+  for (int i = 0; i < kBudgets; ++i) {
+    options.memory_budget_bytes = smallest + (plain - smallest) * i / (kBudgets - 1);
+    const auto result = run(Checkpointing::kOff, options).result;
+    EXPECT_EQ(result.steps, options.max_steps);
+    EXPECT_LE(result.peak_bytes, options.memory_budget_bytes);
+    EXPECT_LE(memory_stats().peak_bytes, options.memory_budget_bytes);
+    EXPECT_EQ(result.retries.empty(), i == kBudgets - 1);
+  }
+}
+
+TEST_F(TrainMemoryTest, RefusesBeforeTheFirstStepBelowTheSmallestBudget) {
+  const auto smallest = smallest_budget();
+  auto options = short_training();
+  for (const auto budget : {smallest - 64, smallest / 2, std::int64_t{1000}}) {
+    options.memory_budget_bytes = budget;
+    int steps = 0;
+    try {
+      run(Checkpointing::kOff, options, [&](const StepReport&) { ++steps; });
+      FAIL() << "trained in " << budget << " bytes";
+    } catch (const BudgetError& error) {
+      EXPECT_EQ(error.needed_bytes(), smallest);
+      EXPECT_EQ(error.allowed_bytes(), budget);
+      EXPECT_THAT(error.what(), HasSubstr("memory_budget = " + std::to_string(smallest)));
+    }
+    EXPECT_EQ(steps, 0);
+  }
+}
+
+TEST_F(TrainMemoryTest, ARetryChangesNoNumber) {
+  model_.dropout = 0.3;
+  auto options = short_training();
+  options.average_decay = 0.9;
+  const auto expected = run(Checkpointing::kAggressive, options);
+  const auto aggressive = expected.result.peak_bytes;
+  const auto minimal = run(Checkpointing::kMinimal, options).result.peak_bytes;
+  options.memory_budget_bytes = run(Checkpointing::kOff, options).result.peak_bytes + 1'000'000;
+  ASSERT_GT(minimal, aggressive + 64);
+  // From the third step on something else needs memory.
+  Tensor ballast;
+  const auto retried = run(Checkpointing::kOff, options, [&](const StepReport& report) {
+    if (report.step != 2) return;
+    const auto free = options.memory_budget_bytes - (aggressive + minimal) / 2;
+    ballast = torch::empty({free}, torch::kByte);
+  });
+  ASSERT_EQ(retried.result.retries.size(), 2U);
+  EXPECT_EQ(retried.result.retries[0].step, 3);
+  EXPECT_EQ(retried.result.retries[0].checkpointing, Checkpointing::kMinimal);
+  EXPECT_EQ(retried.result.retries[1].checkpointing, Checkpointing::kAggressive);
+  EXPECT_EQ(retried.result.checkpointing, Checkpointing::kAggressive);
+  EXPECT_EQ(retried.result.micro_batch_size, options.batch_size);
+  EXPECT_EQ(retried.losses, expected.losses);
+  expect_same_runs(retried.model, expected.model);
+}
+
+TEST_F(TrainMemoryTest, AddsUpTheGradientsOfMicroBatches) {
+  auto options = short_training();
+  model_.dropout = 0.0;
+  options.max_steps = 1;
+  const auto whole = run(Checkpointing::kOff, options);
+  for (const std::int64_t size : {1, 5, 16, 31}) {
+    options.micro_batch_size = size;
+    const auto parts = run(Checkpointing::kOff, options);
+    EXPECT_NEAR(parts.losses[0], whole.losses[0], 1e-5);
+    EXPECT_EQ(parts.result.micro_batch_size, size);
+  }
+  options.micro_batch_size = 100;
+  expect_same_runs(run(Checkpointing::kOff, options).model, whole.model);
+}
+
+TEST_F(TrainMemoryTest, KeepsTheBestWeightsWhenMemoryRunsOut) {
+  auto options = short_training();
+  options.memory_budget_bytes = peak_of(Checkpointing::kOff);
+  options.validate_every = 1;
+  torch::manual_seed(1);
+  TemporalFusionTransformer model(model_);
+  std::vector<Tensor> best;
+  Tensor ballast;
+  EXPECT_THROW(train(model, *dataset_, options,
+                     [&](const StepReport& report) {
+                       if (report.step != 2) return true;
+                       for (const auto& parameter : model->parameters())
+                         best.push_back(parameter.detach().clone());
+                       best.clear();
+                       const auto stats = memory_stats();
+                       ballast = torch::empty({stats.budget_bytes - stats.current_bytes - 64},
+                                              torch::kByte);
+                       return true;
+                     }),
+               BudgetError);
+  for (const auto& parameter : model->parameters()) {
+    EXPECT_TRUE(parameter.isfinite().all().item<bool>());
+    EXPECT_FALSE(parameter.grad().defined());
+  }
+}
+
+TEST_F(TrainMemoryTest, StepsAddNoMemoryToThoseBeforeThem) {
+  auto options = short_training();
+  options.max_steps = 2;
+  const auto two = run(Checkpointing::kOff, options).result.peak_bytes;
+  options.max_steps = 9;
+  options.epochs = 100;
+  EXPECT_EQ(run(Checkpointing::kOff, options).result.peak_bytes, two);
+}
+
+// --- the profile
+
+TEST_F(TrainMemoryTest, ProfilesEveryLayerAndAddsUp) {
+  for (const auto tier : kTiers) {
+    auto model = model_;
+    model.checkpointing = tier;
+    const auto profile = profile_training(model, *dataset_, short_training(), 1);
+    EXPECT_EQ(profile.at_peak.total(), profile.peak_bytes);
+    EXPECT_GT(profile.average_bytes, 0);
+    EXPECT_LE(profile.average_bytes, static_cast<double>(profile.peak_bytes));
+    EXPECT_EQ(profile.out_of_memory_events, 0);
+    const auto names = layer_names(model);
+    ASSERT_EQ(profile.layers.size(), names.size() + 1);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const auto& layer = profile.layers[i];
+      EXPECT_EQ(layer.name, names[i]);
+      EXPECT_GT(layer.plain_bytes, 0) << layer.name;
+      EXPECT_GT(layer.forward_ms, 0) << layer.name;
+      EXPECT_GT(layer.recompute_ms, 0) << layer.name;
+      EXPECT_EQ(layer.is_checkpointed, is_checkpointed(model, layer.name));
+    }
+  }
+}
+
+TEST_F(TrainMemoryTest, CategoriesAddUpAtEveryEventOfATraining) {
+  MemoryTimeline timeline;
+  run(Checkpointing::kAggressive, short_training());
+  timeline.stop();
+  auto now = timeline.at_start().bytes;
+  std::int64_t total = timeline.at_start().total();
+  for (const auto& event : timeline.events()) {
+    if (event.from) now[static_cast<std::size_t>(*event.from)] -= event.bytes;
+    if (event.to) now[static_cast<std::size_t>(*event.to)] += event.bytes;
+    if (!event.from) total += event.bytes;
+    if (!event.to) total -= event.bytes;
+    ASSERT_EQ(total, event.total_bytes);
+    ASSERT_EQ(std::accumulate(now.begin(), now.end(), std::int64_t{0}), total);
+    ASSERT_GE(*std::min_element(now.begin(), now.end()), 0);
+  }
+}
+
+TEST_F(TrainMemoryTest, CountsWhatAModelHolds) {
+  std::int64_t parameter_bytes = 0;
+  TemporalFusionTransformer model(model_);
+  for (const auto& parameter : model->parameters())
+    parameter_bytes += (static_cast<std::int64_t>(parameter.nbytes()) + 63) / 64 * 64;
+  const auto profile = profile_training(model_, *dataset_, short_training(), 1);
+  // The weights, the best ones, and those of the model above, which nobody has labelled.
+  EXPECT_EQ(profile.at_peak[MemoryCategory::kParameters], 2 * parameter_bytes);
+  EXPECT_GE(profile.at_peak[MemoryCategory::kTemporaries], parameter_bytes);
+  EXPECT_GE(profile.at_peak[MemoryCategory::kOptimizerState], 2 * parameter_bytes);
+  EXPECT_GT(profile.at_peak[MemoryCategory::kBatch], 0);
+  EXPECT_GT(profile.at_peak[MemoryCategory::kSavedActivations], 0);
+}
+
+// --- other batch sizes
+
+TEST_F(TrainMemoryTest, ForetellsThePeakOfOtherBatchSizes) {
+  for (const auto tier : kTiers) {
+    auto model = model_;
+    model.checkpointing = tier;
+    const auto peaks = measure_peaks(model, *dataset_, short_training());
+    auto options = short_training();
+    for (const std::int64_t size : {2, 20, 50, 133}) {
+      options.batch_size = size;
+      options.max_steps = 2;
+      const auto peak = static_cast<double>(run(tier, options).result.peak_bytes);
+      // The workspace of oneDNN's LSTM grows by pages, not by windows.
+      EXPECT_NEAR(static_cast<double>(peaks.peak_bytes(size)), peak, 0.03 * peak) << size;
+    }
+  }
+}
+
+TEST_F(TrainMemoryTest, FindsTheLargestBatchForAnyBudget) {
+  const std::array<Shape, 3> shapes = {
+      small_shape(),
+      Shape{{.series = 3, .steps = 150, .static_reals = 3, .observed = 12, .known = 1},
+            24,
+            2,
+            {.hidden_size = 8, .attention_heads = 4, .lstm_layers = 2}},
+      Shape{{.series = 2, .steps = 200, .static_reals = 0, .static_categoricals = 0, .observed = 1,
+             .known = 4},
+            6,
+            12,
+            {.hidden_size = 24, .attention_heads = 3, .variable_width = 4}}};
+  for (const auto& shape : shapes) {
+    use(shape);
+    for (const auto tier : kTiers) {
+      auto model = model_;
+      model.checkpointing = tier;
+      auto options = short_training();
+      const auto peaks = measure_peaks(model, *dataset_, options);
+      for (const std::int64_t about : {20, 61}) {
+        const std::int64_t limit = peaks.peak_bytes(about) + 1000;
+        const auto largest = find_largest_batch(peaks, model, *dataset_, options, limit);
+        EXPECT_NEAR(static_cast<double>(largest.foretold_size),
+                    static_cast<double>(largest.batch_size), 2);
+        RecordProperty("foretold", static_cast<int>(largest.foretold_size));
+        std::printf("about %ld: foretold %ld, found %ld\n", about, largest.foretold_size, largest.batch_size);
+        EXPECT_LE(largest.peak_bytes, limit);
+        options.batch_size = largest.batch_size;
+        EXPECT_TRUE(fits_in(model, *dataset_, options, limit));
+        options.batch_size = largest.batch_size + 1;
+        EXPECT_FALSE(fits_in(model, *dataset_, options, limit));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace reprise
