@@ -2,12 +2,11 @@
 /// Prints the peak memory of one training step of 16 layers without and with checkpointing, and
 /// "gradients bitwise equal: yes". The second peak is well below half of the first.
 #include <reprise/checkpoint.h>
+#include <reprise/memory.h>
 #include <torch/torch.h>
 
 #include <cstdio>
 #include <vector>
-
-#include "allocation_recorder.h"
 
 namespace nn = torch::nn;
 
@@ -38,9 +37,10 @@ static Step run(Forward forward, const std::vector<nn::Sequential>& layers,
   for (auto layer : layers) {
     layer->zero_grad();
   }
-  const reprise_examples::AllocationRecorder recorder;
+  reprise::reset_peak_memory();
+  const auto bytes_before = reprise::memory_stats().current_bytes;
   forward(layers, input).square().mean().backward();
-  Step step{recorder.peak_bytes(), {}};
+  Step step{reprise::memory_stats().peak_bytes - bytes_before, {}};
   for (auto layer : layers) {
     for (const auto& parameter : layer->parameters()) {
       step.gradients.push_back(parameter.grad().clone());

@@ -5,6 +5,8 @@
 #include "memory/byte_text.h"
 #include "reprise/errors.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -50,6 +52,9 @@ Ledger& Ledger::instance() {
   static auto* const ledger = [] {
     auto* const made = new Ledger;
     install_cpu_allocator(*made);
+    // A child process begins with the ledger in one piece, whatever other threads did to it.
+    ::pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                     [] { instance().mutex_.unlock(); });
     install_engine();  // what a refused backward pass held is free when the error arrives
     return made;
   }();
@@ -94,7 +99,7 @@ void* Ledger::try_allocate(std::int64_t requested, std::int64_t bytes, Shortage&
   ++allocations_;
   current_ += bytes;
   count(block, std::nullopt, block.category());
-  keep_within_limit();
+  release_excess();
   return memory;
 }
 
@@ -104,8 +109,9 @@ void* Ledger::take_memory(std::int64_t bytes) {
     return is_large(bytes) ? pages_.allocate(size) : std::aligned_alloc(kAlignment, size);
   };
   void* memory = take();
-  if (memory == nullptr && pages_.kept_bytes() > 0) {
-    pages_.release(pages_.kept_bytes());
+  if (memory == nullptr) {
+    keeps_pages_ = false;
+    release_excess();
     memory = take();
   }
   return memory;
@@ -128,6 +134,7 @@ bool Ledger::free(void* memory) {
   current_ -= block.bytes;
   count(block, block.category(), std::nullopt);
   give_back(memory, block.bytes);
+  release_excess();
   return true;
 }
 
@@ -174,9 +181,9 @@ std::int64_t Ledger::limit() const {
 }
 
 /// Memory in use and free pages together stay below a budget.
-void Ledger::keep_within_limit() {
-  const std::int64_t excess =
-      current_ + static_cast<std::int64_t>(pages_.kept_bytes()) - limit();
+void Ledger::release_excess() {
+  const auto kept = static_cast<std::int64_t>(pages_.kept_bytes());
+  const std::int64_t excess = keeps_pages_ ? current_ + kept - limit() : kept;
   if (excess > 0) pages_.release(static_cast<std::size_t>(excess));
 }
 
@@ -264,6 +271,12 @@ void Ledger::release_cached() {
   pages_.release(pages_.kept_bytes());
 }
 
+void Ledger::stop_keeping_pages() {
+  const std::lock_guard lock(mutex_);
+  keeps_pages_ = false;
+  release_excess();
+}
+
 Ledger::Budget Ledger::add_budget(std::int64_t bytes) {
   const std::lock_guard lock(mutex_);
   if (current_ > bytes) {
@@ -272,7 +285,7 @@ Ledger::Budget Ledger::add_budget(std::int64_t bytes) {
                           " are in use already; allow more memory, or free some before");
   }
   const auto budget = budgets_.insert(bytes);
-  keep_within_limit();
+  release_excess();
   return budget;
 }
 

@@ -62,6 +62,8 @@ class Ledger final : public BlockSource {
   MemoryStats stats() const;
   void reset_peak();
   void release_cached();
+  /// Gives free pages back from now on: the system has run short of memory for others.
+  void stop_keeping_pages();
 
   /// The block gets a category besides those that it has. Unknown blocks are left alone.
   void label(const void* block, MemoryCategory category);
@@ -114,7 +116,7 @@ class Ledger final : public BlockSource {
   bool relieve_pressure(const Shortage& shortage);
   [[noreturn]] void refuse(std::int64_t bytes, const Shortage& shortage);
   std::int64_t limit() const;
-  void keep_within_limit();
+  void release_excess();
   template <typename Change>
   void change(Block& block, Change change);
   void count(const Block& block, std::optional<MemoryCategory> from,
@@ -124,6 +126,7 @@ class Ledger final : public BlockSource {
   std::pmr::unsynchronized_pool_resource nodes_;
   std::pmr::unordered_map<const void*, Block> blocks_{&nodes_};
   PagePool pages_;
+  bool keeps_pages_ = true;
   std::array<std::int64_t, kMemoryCategories> bytes_ = {};
   std::array<std::int64_t, kMemoryCategories> bytes_at_peak_ = {};
   std::int64_t current_ = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reprise/trainer.h"
 
+#include "autograd/out_of_memory.h"
 #include "memory/byte_text.h"
 #include "reprise/errors.h"
 #include "reprise/memory.h"
@@ -12,6 +13,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <optional>
 
 namespace reprise {
@@ -36,20 +38,26 @@ std::optional<std::int64_t> smallest_peak(TemporalFusionTransformer& model, cons
     detail::Training training(model, dataset, options);
     training.try_step();
     return memory_stats(torch::Device(options.device)).peak_bytes;
-  } catch (const BudgetError&) {
+  } catch (const std::exception& error) {
+    if (!detail::is_out_of_memory(error)) throw;
     return std::nullopt;
   }
 }
 
-BudgetError too_little_memory(const BudgetError& shortage, std::optional<std::int64_t> smallest) {
+BudgetError too_little_memory(const BudgetError& shortage, std::optional<std::int64_t> smallest,
+                              bool has_budget) {
   const std::int64_t needed = smallest.value_or(shortage.needed_bytes());
+  const std::string allowed = detail::byte_text(shortage.allowed_bytes());
   return {needed, shortage.allowed_bytes(),
-          "train: " + detail::byte_text(shortage.allowed_bytes()) +
-              " of memory are not enough: with checkpointing aggressive and micro-batches of one "
-              "window a step of this model and batch size needs " +
-              (smallest ? "" : "more than ") + detail::byte_text(needed) +
-              "; allow that much (memory_budget = " + std::to_string(needed) +
-              "), or use a smaller hidden size, encoder or batch"};
+          "train: " +
+              (has_budget ? allowed + " of memory are not enough"
+                          : "the system has no more memory than " + allowed + " for tensors") +
+              ": with checkpointing aggressive and micro-batches of one window a step of this model "
+              "and batch size needs " +
+              (smallest ? "" : "more than ") + detail::byte_text(needed) + "; " +
+              (has_budget ? "allow that much (memory_budget = " + std::to_string(needed) + "), or "
+                          : std::string()) +
+              "use a smaller hidden size, encoder or batch"};
 }
 
 }  // namespace
@@ -91,12 +99,16 @@ TrainResult train(TemporalFusionTransformer& model, const Dataset& dataset,
     return detail::Training(model, dataset, options, on_step).run();
   } catch (const BudgetError& error) {
     shortage = error;
+  } catch (const std::exception& error) {
+    if (!detail::is_out_of_memory(error)) throw;
+    const std::int64_t in_use = memory_stats().peak_bytes;
+    shortage.emplace(in_use, in_use, error.what());
   }
   // Now that all memory of the training is free.
   const auto smallest = smallest_peak(model, dataset, options);
   // Where the smallest step would have fitted, something else took the memory.
   if (smallest && *smallest <= shortage->allowed_bytes()) throw *shortage;
-  throw too_little_memory(*shortage, smallest);
+  throw too_little_memory(*shortage, smallest, options.memory_budget_bytes > 0);
 }
 
 Batch first_training_batch(const Dataset& dataset, const TrainOptions& options) {

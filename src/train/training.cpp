@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/training_internal.h"
 
+#include "autograd/out_of_memory.h"
 #include "reprise/errors.h"
 #include "reprise/memory.h"
 #include "reprise/quantile_loss.h"
@@ -98,8 +99,8 @@ Training::Training(TemporalFusionTransformer& model, const Dataset& dataset,
 TrainResult Training::run() {
   try {
     for (std::int64_t epoch = 0; epoch < options_.epochs && !is_over(); ++epoch) run_epoch(epoch);
-  } catch (const BudgetError&) {
-    restore_best();
+  } catch (const std::exception& error) {
+    if (is_out_of_memory(error)) restore_best();
     throw;
   }
   if (has_best_) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "autograd/forward_context.h"
+#include "autograd/out_of_memory.h"
+#include "memory/ledger.h"
 #include "reprise/errors.h"
 #include "reprise/memory.h"
 #include "reprise/quantile_loss.h"
@@ -10,7 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <new>
+#include <exception>
 #include <utility>
 
 namespace reprise::detail {
@@ -68,8 +70,9 @@ std::optional<TrainingStep::Shortage> TrainingStep::attempt(const Batch& batch, 
     return std::nullopt;
   } catch (const BudgetError& error) {
     return Shortage{error.needed_bytes(), error.allowed_bytes()};
-  } catch (const c10::OutOfMemoryError&) {  // of an accelerator
-  } catch (const std::bad_alloc&) {         // of memory that is no tensor's
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;
+    Ledger::instance().stop_keeping_pages();
   }
   const std::int64_t in_use = memory_stats().current_bytes;
   return Shortage{in_use, in_use};
