@@ -7,8 +7,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <sstream>
-
 namespace reprise::testing {
 namespace {
 
@@ -17,16 +15,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
-
-// Lines that report an error.
-std::size_t error_count(const std::string& text) {
-  std::size_t count = 0;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) {
-    count += line.rfind("error: ", 0) == 0 ? 1 : 0;
-  }
-  return count;
-}
 
 // `table` with its first `from` made `to`.
 std::string changed(std::string table, const std::string& from, const std::string& to) {
@@ -130,13 +118,33 @@ INSTANTIATE_TEST_SUITE_P(
     Usage, WrongUsageProgram,
     ::testing::Values(
         WrongUsage{"NoCommand", {}, "no command given"},
-        WrongUsage{"UnknownCommand",
-                   {"fit"},
-                   "known: demo, inspect, synthesize, train, verify, evaluate, predict"},
+        WrongUsage{
+            "UnknownCommand",
+            {"fit"},
+            "known: demo, inspect, synthesize, train, profile, plan, verify, evaluate, predict"},
         WrongUsage{"LaterCommand", {"quantize", "run"}, "not in this version"},
         WrongUsage{"UnknownFlag", {"train", "--epoch", "3"}, "did you mean --epochs?"},
-        WrongUsage{"LaterFlag", {"train", "--memory-budget", "2GB"}, "not in this version"},
-        WrongUsage{"LaterValue", {"train", "--batch-size", "auto"}, "not in this version"},
+        WrongUsage{"LaterFlag", {"train", "--use-qat"}, "not in this version"},
+        WrongUsage{"LaterValue", {"train", "--precision", "bf16"}, "not in this version"},
+        WrongUsage{"NoSize",
+                   {"train", "--memory-budget", "64k"},
+                   "--memory-budget: '64k' is not a size of memory: write bytes, or a number with "
+                   "B, kB, MB, GB, TB (of 1000), KiB, MiB, GiB or TiB (of 1024)"},
+        WrongUsage{"SizeOfNothing",
+                   {"plan", "--device-memory", "8GB,0GB"},
+                   "--device-memory: '0GB' is not a size of memory"},
+        WrongUsage{"BatchOfNothing",
+                   {"train", "--batch-size", "0"},
+                   "'0' is neither a whole number of at least 1 nor auto"},
+        WrongUsage{"BatchNotChosenHere",
+                   {"evaluate", "run", "--parquet-file", "t", "--batch-size", "auto"},
+                   "'auto' is not a whole number"},
+        WrongUsage{
+            "TwoAnswersToOneQuestion",
+            {"train", "--parquet-file", "t", "--batch-size", "auto", "--micro-batch-size", "8"},
+            "--micro-batch-size: has no meaning with --batch-size auto"},
+        WrongUsage{
+            "FlagOfAnotherCommand", {"train", "--trace", "t.json"}, "unknown option '--trace'"},
         WrongUsage{"LaterTier", {"train", "--checkpointing", "auto"}, "not in this version"},
         WrongUsage{"UnknownTier",
                    {"train", "--checkpointing", "most"},
@@ -183,8 +191,8 @@ TEST(WrongUsageProgram, IsTheDocumentUnderJson) {
 
 TEST(HelpProgram, HasAnExampleForEveryCommand) {
   const WorkFolder work;
-  for (const char* command :
-       {"demo", "inspect", "synthesize", "train", "verify", "evaluate", "predict"}) {
+  for (const char* command : {"demo", "inspect", "synthesize", "train", "profile", "plan", "verify",
+                              "evaluate", "predict"}) {
     const Outcome outcome = work.reprise({command, "--help"});
     EXPECT_EQ(outcome.exit_code, 0);
     EXPECT_THAT(outcome.out, HasSubstr(std::string("Example:\n  reprise ") + command));

@@ -99,6 +99,15 @@ Outcome WorkFolder::reprise(const std::vector<std::string>& arguments,
   return run(REPRISE_PROGRAM, arguments, meanwhile);
 }
 
+std::size_t error_count(const std::string& text) {
+  std::size_t count = 0;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    count += line.rfind("error: ", 0) == 0 ? 1 : 0;
+  }
+  return count;
+}
+
 std::string sales_csv(int shops, int steps) {
   std::string text = "shop,time,sales,price\n";
   char line[120];

@@ -43,6 +43,9 @@ class WorkFolder {
   std::filesystem::path path_;
 };
 
+/// Lines that report an error.
+std::size_t error_count(const std::string& text);
+
 /// A CSV table of hourly sales: shop, time, sales, price; `shops` series of `steps` rows each.
 std::string sales_csv(int shops, int steps);
 

@@ -53,6 +53,11 @@ TEST(TrainProgram, WritesARunFolder) {
   EXPECT_EQ(summary["data"]["file"], "sales.csv");
   EXPECT_EQ(summary["data"]["rows"], 300);
   EXPECT_GT(summary["peak_resident_bytes"].get<std::int64_t>(), 1 << 20);
+  EXPECT_GT(summary["peak_bytes"].get<std::int64_t>(), 0);
+  EXPECT_EQ(summary["micro_batch_size"], 64);
+  EXPECT_FALSE(summary.contains("memory_budget_bytes"));
+  EXPECT_EQ(summary["out_of_memory_events"], 0);
+  EXPECT_EQ(summary["retries"], json::array());
   EXPECT_EQ(summary["scores"].size(), 3U);
   EXPECT_EQ(summary["scores"][0]["q_risk"].size(), 3U);
 
@@ -134,6 +139,10 @@ TEST(TrainProgram, TakesEveryFlag) {
                                         "2",
                                         "--batch-size",
                                         "32",
+                                        "--micro-batch-size",
+                                        "16",
+                                        "--memory-budget",
+                                        "2GB",
                                         "--lr",
                                         "0.002",
                                         "--schedule",
@@ -165,6 +174,9 @@ TEST(TrainProgram, TakesEveryFlag) {
   const json summary = json::parse(work.read("run/summary.json"));
   EXPECT_EQ(summary["steps"], 3);
   EXPECT_EQ(summary["tier"], "aggressive");
+  EXPECT_EQ(summary["batch_size"], 32);
+  EXPECT_EQ(summary["micro_batch_size"], 16);
+  EXPECT_EQ(summary["memory_budget_bytes"], 2'000'000'000);
 }
 
 TEST(TrainProgram, PicksAFolderOfItsOwn) {

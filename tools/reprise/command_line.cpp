@@ -16,9 +16,8 @@
 namespace reprise {
 namespace {
 
-constexpr std::array kLaterFlags = {"--resume", "--memory-budget", "--use-qat",       "--trace",
-                                    "--check",  "--calibrate",     "--device-memory", "--format"};
-constexpr std::array kLaterCommands = {"profile", "plan", "quantize", "export", "report"};
+constexpr std::array kLaterFlags = {"--resume", "--use-qat", "--calibrate", "--format"};
+constexpr std::array kLaterCommands = {"quantize", "export", "report"};
 
 // Names of the fields that flags have set.
 using Given = std::set<std::string>;

@@ -11,6 +11,8 @@ Command demo_command(Settings& settings);
 Command inspect_command(Settings& settings);
 Command synthesize_command(Settings& settings);
 Command train_command(Settings& settings);
+Command profile_command(Settings& settings);
+Command plan_command(Settings& settings);
 Command verify_command(Settings& settings);
 Command evaluate_command(Settings& settings);
 Command predict_command(Settings& settings);

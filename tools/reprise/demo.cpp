@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "csv_to_parquet.h"
 #include "json_text.h"
+#include "prepare.h"
 #include "reprise/errors.h"
 #include "text.h"
 #include "training.h"

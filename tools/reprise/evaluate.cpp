@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands.h"
 #include "json_text.h"
+#include "prepare.h"
 #include "reprise/errors.h"
 #include "reprise/run_folder.h"
 #include "scores.h"
 #include "text.h"
-#include "training.h"
 
 #include <utility>
 
@@ -56,7 +56,7 @@ Command evaluate_command(Settings& settings) {
        &settings.parquet_file},
       {"split", "NAME", "rows to forecast: test or valid", &settings.split, {"test", "valid"}},
       {"stride", "N", "samples between two forecasts; 0: the horizon", &settings.stride},
-      {"batch_size", "N", "windows per step", &settings.train.batch_size, {}, {"auto"}}};
+      {"batch_size", "N", "windows per step", &settings.train.batch_size}};
   return {.name = "evaluate",
           .summary = "Score a trained model and the naive baselines on a table",
           .example = "reprise evaluate runs/sales --parquet-file sales.parquet --split test",

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <type_traits>
 
 namespace reprise {
@@ -133,6 +134,14 @@ void add_item(const std::string& text, const std::string& label, LayerChoices& c
   }
 }
 
+// The value where it has a form of its own: else none.
+std::optional<std::string> formed_text(const Field& field) {
+  const auto* const* number = std::get_if<std::int64_t*>(&field.value);
+  return number == nullptr || field.form == NumberForm::kPlain
+             ? std::nullopt
+             : std::optional(number_text(field.form, **number));
+}
+
 template <typename T>
 std::string name_in(const std::map<std::string, T>& names, T value) {
   return std::find_if(names.begin(), names.end(),
@@ -198,15 +207,17 @@ bool takes_list(const Field& field) {
 
 void set_field(const Field& field, const std::vector<std::string>& texts,
                const std::string& label) {
+  std::vector<std::string> values;
   for (const std::string& text : texts) {
     check_choice(field, text, label);
+    values.push_back(digits_of(field.form, text, label));
   }
   std::visit(
       [&](auto* value) {
         using T = std::remove_pointer_t<decltype(value)>;
         if constexpr (kIsList<T>) {
           T items;
-          for (const std::string& text : texts) {
+          for (const std::string& text : values) {
             add_item(text, label, items);
           }
           *value = std::move(items);
@@ -214,13 +225,17 @@ void set_field(const Field& field, const std::vector<std::string>& texts,
           throw OptionError(field.name, label + ": takes one value, got " +
                                             std::to_string(texts.size()) + ": " + join(texts));
         } else {
-          parse(texts.front(), label, *value);
+          parse(values.front(), label, *value);
         }
       },
       field.value);
 }
 
 std::string toml_value(const Field& field) {
+  if (const std::optional<std::string> text = formed_text(field)) {
+    const bool is_number = text->find_first_not_of("0123456789") == std::string::npos;
+    return is_number ? *text : toml_string(*text);
+  }
   return std::visit(
       [](const auto* value) -> std::string {
         using T = std::remove_const_t<std::remove_pointer_t<decltype(value)>>;
@@ -236,6 +251,9 @@ std::string toml_value(const Field& field) {
 }
 
 std::string default_text(const Field& field) {
+  if (const std::optional<std::string> text = formed_text(field)) {
+    return *text;
+  }
   return std::visit(
       [](const auto* value) -> std::string {
         using T = std::remove_const_t<std::remove_pointer_t<decltype(value)>>;

@@ -2,6 +2,7 @@
 /// The settings by name: one list from which flags, TOML keys and help are made.
 #pragma once
 
+#include "number_form.h"
 #include "settings.h"
 
 #include <cstdint>
@@ -30,6 +31,7 @@ struct Field {
   std::vector<std::string> choices = {};  ///< the only values allowed, when not empty
   std::vector<std::string> later = {};    ///< values of later versions, refused as such
   bool is_recorded = true;                ///< part of a run's config.toml
+  NumberForm form = NumberForm::kPlain;   ///< of whole numbers
 };
 
 /// "--batch-size" of "batch_size".

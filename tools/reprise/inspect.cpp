@@ -2,11 +2,10 @@
 #include "commands.h"
 #include "data/table_file_internal.h"
 #include "json_text.h"
-#include "overview.h"
+#include "prepare.h"
 #include "reprise/errors.h"
 #include "table.h"
 #include "text.h"
-#include "training.h"
 
 #include <arrow/type.h>
 
@@ -40,6 +39,7 @@ void inspect_training(Settings& settings, Terminal& terminal, nlohmann::ordered_
     const Dataset dataset = Dataset::fit(settings.parquet_file, settings.data);
     dataset.describe(settings.model);
     Overview overview = describe(settings.parquet_file, dataset, settings.model);
+    overview.memory_budget_bytes = settings.train.memory_budget_bytes;
     overview.parameters = parameter_count(TemporalFusionTransformer(settings.model));
     findings = overview.findings;
     terminal.result(overview_text(overview));

@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
           "forecasts out",
       .commands = {reprise::demo_command(settings), reprise::inspect_command(settings),
                    reprise::synthesize_command(settings), reprise::train_command(settings),
+                   reprise::profile_command(settings), reprise::plan_command(settings),
                    reprise::verify_command(settings), reprise::evaluate_command(settings),
                    reprise::predict_command(settings)}};
   return reprise::run_program(program, settings, argc, argv);

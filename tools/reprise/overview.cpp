@@ -37,11 +37,8 @@ std::string names_text(const std::vector<std::string>& names) {
   return join(first) + ", ... (" + std::to_string(names.size()) + " in all)";
 }
 
-// The tier, then the layers that differ from it.
-std::vector<std::string> checkpointing_texts(const TftOptions& model) {
-  std::vector<std::string> texts = layer_choice_texts(model.checkpoint_layers);
-  texts.insert(texts.begin(), to_string(model.checkpointing));
-  return texts;
+std::string budget_text(std::int64_t bytes) {
+  return bytes > 0 ? ", memory budget " + format_bytes(bytes) : "";
 }
 
 const char* level_name(AuditFinding::Level level) {
@@ -64,6 +61,12 @@ std::string frequency_text(const Schema& schema) {
   axis.zone = schema.time_zone;
   axis.frequency = schema.frequency;
   return axis.frequency_text();
+}
+
+std::string checkpointing_text(const TftOptions& model) {
+  std::vector<std::string> texts = layer_choice_texts(model.checkpoint_layers);
+  texts.insert(texts.begin(), to_string(model.checkpointing));
+  return join(texts);
 }
 
 Overview describe(const std::string& file, const Dataset& dataset, const TftOptions& model) {
@@ -130,7 +133,7 @@ std::string overview_text(const Overview& overview) {
           "encoder " + std::to_string(model.encoder_length) + ", horizon " +
           std::to_string(model.horizon) + ", hidden " + std::to_string(model.hidden_size) +
           ", heads " + std::to_string(model.attention_heads) + ", checkpointing " +
-          join(checkpointing_texts(model)) + "\n";
+          checkpointing_text(model) + budget_text(overview.memory_budget_bytes) + "\n";
   text += "  inputs      " + std::to_string(overview.static_names.size()) + " static, " +
           std::to_string(overview.historical_names.size()) + " historical, " +
           std::to_string(overview.future_names.size()) + " future\n";
@@ -139,39 +142,44 @@ std::string overview_text(const Overview& overview) {
 
 nlohmann::ordered_json overview_json(const Overview& overview) {
   const DataOptions& options = overview.schema.options;
-  return {{"file", overview.file},
-          {"rows", overview.rows},
-          {"series", overview.series},
-          {"frequency", frequency_text(overview.schema)},
-          {"time_zone", overview.schema.time_zone},
-          {"roles",
-           {{"time", options.time},
-            {"id", options.id},
-            {"target", options.target},
-            {"static", options.static_columns},
-            {"known", options.known},
-            {"observed", options.observed},
-            {"calendar", options.calendar},
-            {"lags", options.lags}}},
-          {"inputs",
-           {{"static", overview.static_names},
-            {"historical", overview.historical_names},
-            {"future", overview.future_names}}},
-          {"split", split_text(options)},
-          {"windows",
-           {{"train", overview.windows.train},
-            {"valid", overview.windows.valid},
-            {"test", overview.windows.test}}},
-          {"findings", findings_json(overview.findings)},
-          {"model",
-           {{"parameters", overview.parameters},
-            {"encoder", overview.model.encoder_length},
-            {"horizon", overview.model.horizon},
-            {"hidden", overview.model.hidden_size},
-            {"heads", overview.model.attention_heads},
-            {"quantiles", overview.model.quantiles},
-            {"checkpointing", to_string(overview.model.checkpointing)},
-            {"checkpoint_layer", layer_choice_texts(overview.model.checkpoint_layers)}}}};
+  nlohmann::ordered_json document = {
+      {"file", overview.file},
+      {"rows", overview.rows},
+      {"series", overview.series},
+      {"frequency", frequency_text(overview.schema)},
+      {"time_zone", overview.schema.time_zone},
+      {"roles",
+       {{"time", options.time},
+        {"id", options.id},
+        {"target", options.target},
+        {"static", options.static_columns},
+        {"known", options.known},
+        {"observed", options.observed},
+        {"calendar", options.calendar},
+        {"lags", options.lags}}},
+      {"inputs",
+       {{"static", overview.static_names},
+        {"historical", overview.historical_names},
+        {"future", overview.future_names}}},
+      {"split", split_text(options)},
+      {"windows",
+       {{"train", overview.windows.train},
+        {"valid", overview.windows.valid},
+        {"test", overview.windows.test}}},
+      {"findings", findings_json(overview.findings)},
+      {"model",
+       {{"parameters", overview.parameters},
+        {"encoder", overview.model.encoder_length},
+        {"horizon", overview.model.horizon},
+        {"hidden", overview.model.hidden_size},
+        {"heads", overview.model.attention_heads},
+        {"quantiles", overview.model.quantiles},
+        {"checkpointing", to_string(overview.model.checkpointing)},
+        {"checkpoint_layer", layer_choice_texts(overview.model.checkpoint_layers)}}}};
+  if (overview.memory_budget_bytes > 0) {
+    document["model"]["memory_budget_bytes"] = overview.memory_budget_bytes;
+  }
+  return document;
 }
 
 }  // namespace reprise

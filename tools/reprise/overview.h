@@ -17,6 +17,9 @@ namespace reprise {
 /// Distance of two samples for people: "1 h", "15 min", "3 months", "1 step".
 std::string frequency_text(const Schema& schema);
 
+/// The tier, then the layers that differ from it: "minimal, lstm_decoder=off".
+std::string checkpointing_text(const TftOptions& model);
+
 /// How many windows each split has.
 struct WindowCounts {
   std::int64_t train = 0;
@@ -34,8 +37,9 @@ struct Overview {
   std::vector<std::string> future_names;
   WindowCounts windows;  ///< training and validation at every sample, test every horizon
   std::vector<AuditFinding> findings;
-  TftOptions model;             ///< resolved
-  std::int64_t parameters = 0;  ///< 0: not counted
+  TftOptions model;                      ///< resolved
+  std::int64_t parameters = 0;           ///< 0: not counted
+  std::int64_t memory_budget_bytes = 0;  ///< 0: none
 };
 
 Overview describe(const std::string& file, const Dataset& dataset, const TftOptions& model);

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands.h"
 #include "json_text.h"
-#include "overview.h"
+#include "prepare.h"
 #include "reprise/errors.h"
 #include "reprise/forecast_table.h"
 #include "reprise/run_folder.h"
 #include "text.h"
-#include "training.h"
 
 #include <algorithm>
 #include <span>
@@ -85,7 +84,7 @@ Command predict_command(Settings& settings) {
       {"parquet_file", "FILE", "the table: history, and for known columns the future",
        &settings.parquet_file},
       {"out", "FILE", "Parquet file to write", &settings.out},
-      {"batch_size", "N", "windows per step", &settings.train.batch_size, {}, {"auto"}}};
+      {"batch_size", "N", "windows per step", &settings.train.batch_size}};
   return {
       .name = "predict",
       .summary = "Forecast what follows the last known target of every series",

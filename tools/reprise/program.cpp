@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "command.h"
 
+#include "autograd/out_of_memory.h"
 #include "data/text_internal.h"
 #include "interrupt.h"
 #include "reprise/errors.h"
@@ -15,7 +16,6 @@
 
 #include <algorithm>
 #include <iostream>
-#include <new>
 #include <string_view>
 
 namespace reprise {
@@ -24,14 +24,8 @@ namespace {
 constexpr std::int64_t kMaxThreads = 1024;
 
 constexpr const char* kOutOfMemory =
-    "out of memory; use a smaller --batch-size or --hidden, or --checkpointing aggressive";
-
-// LibTorch's allocator of the CPU reports it as an error like any other.
-bool is_out_of_memory(const c10::Error& error) {
-  const std::string_view message = error.what_without_backtrace();
-  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
-         message.find("can't allocate memory") != std::string_view::npos;
-}
+    "out of memory; use --checkpointing aggressive, or a smaller --micro-batch-size, --batch-size "
+    "or --hidden";
 
 void apply_common(const Settings& settings) {
   if (settings.threads < 0 || settings.threads > kMaxThreads) {
@@ -100,14 +94,15 @@ int report_error(Terminal& terminal, const std::string& who) {
     return write_error(terminal, who, with_flag(error), kExitWrongInput);
   } catch (const DataError& error) {
     return write_error(terminal, who, error.what(), kExitWrongInput);
+  } catch (const BudgetError& error) {
+    return write_error(terminal, who, error.what(), kExitFailed);
   } catch (const c10::Error& error) {
-    return is_out_of_memory(error)
+    return detail::is_out_of_memory(error)
                ? write_error(terminal, who, kOutOfMemory, kExitFailed)
                : write_error(terminal, who, error.what_without_backtrace(), kExitFailed);
-  } catch (const std::bad_alloc&) {
-    return write_error(terminal, who, kOutOfMemory, kExitFailed);
   } catch (const std::exception& error) {
-    return write_error(terminal, who, error.what(), kExitFailed);
+    return write_error(terminal, who, detail::is_out_of_memory(error) ? kOutOfMemory : error.what(),
+                       kExitFailed);
   }
 }
 

@@ -4,6 +4,7 @@
 #include "fields.h"
 #include "reprise/errors.h"
 #include "reprise/version.h"
+#include "retries.h"
 #include "scores.h"
 #include "store/atomic_file.h"
 
@@ -33,6 +34,20 @@ std::string local_date_time() {
   char buffer[32];
   const std::size_t size = std::strftime(buffer, sizeof buffer, "%Y%m%d-%H%M%S", &parts);
   return std::string(buffer, size);
+}
+
+nlohmann::ordered_json memory_json(const RunSummary& summary) {
+  const TrainResult& result = summary.result;
+  nlohmann::ordered_json document = {{"batch_size", summary.options.batch_size},
+                                     {"micro_batch_size", result.micro_batch_size}};
+  if (summary.options.memory_budget_bytes > 0) {
+    document["memory_budget_bytes"] = summary.options.memory_budget_bytes;
+  }
+  document["peak_bytes"] = result.peak_bytes;
+  document["peak_resident_bytes"] = summary.peak_resident_bytes;
+  document["out_of_memory_events"] = result.out_of_memory_events;
+  document["retries"] = retries_json(result.retries);
+  return document;
 }
 
 }  // namespace
@@ -91,6 +106,10 @@ MetricsFile::MetricsFile(const std::filesystem::path& run) : path_(run / "metric
 }
 
 void MetricsFile::write(const StepReport& report) {
+  for (const MemoryRetry& retry : report.retries) {
+    const nlohmann::ordered_json line = {{"step", retry.step}, {"retry", retry_json(retry)}};
+    stream_ << line.dump() << '\n';
+  }
   const nlohmann::ordered_json step = {{"step", report.step},
                                        {"epoch", report.epoch},
                                        {"train_loss", report.train_loss},
@@ -123,33 +142,35 @@ std::string to_string(StopReason reason) {
 nlohmann::ordered_json summary_json(const RunSummary& summary) {
   const Overview& overview = summary.overview;
   const TrainResult& result = summary.result;
-  return {{"status", summary.status},
-          {"stop_reason", summary.stop_reason},
-          {"reprise_version", REPRISE_VERSION},
-          {"libtorch_version", TORCH_VERSION},
-          {"seed", summary.options.seed},
-          {"device", summary.options.device},
-          {"threads", summary.threads},
-          {"precision", summary.precision},
-          {"tier", to_string(overview.model.checkpointing)},
-          {"data",
-           {{"file", overview.file},
-            {"rows", overview.rows},
-            {"series", overview.series},
-            {"train_windows", overview.windows.train},
-            {"valid_windows", overview.windows.valid},
-            {"test_windows", overview.windows.test}}},
-          {"parameters", overview.parameters},
-          {"steps", result.steps},
-          {"best_step", result.best_step},
-          {"best_valid_loss", result.best_valid_loss},
-          {"train_s", result.train_s},
-          {"total_s", summary.total_s},
-          {"steps_per_s", ratio(static_cast<double>(result.steps), result.train_s)},
-          {"samples_per_s", ratio(static_cast<double>(result.windows), result.train_s)},
-          {"loader_share", ratio(result.loader_wait_s, result.train_s)},
-          {"peak_resident_bytes", summary.peak_bytes},
-          {"scores", scores_json(summary.scores)}};
+  nlohmann::ordered_json document = {
+      {"status", summary.status},
+      {"stop_reason", summary.stop_reason},
+      {"reprise_version", REPRISE_VERSION},
+      {"libtorch_version", TORCH_VERSION},
+      {"seed", summary.options.seed},
+      {"device", summary.options.device},
+      {"threads", summary.threads},
+      {"precision", summary.precision},
+      {"tier", to_string(result.checkpointing)},
+      {"data",
+       {{"file", overview.file},
+        {"rows", overview.rows},
+        {"series", overview.series},
+        {"train_windows", overview.windows.train},
+        {"valid_windows", overview.windows.valid},
+        {"test_windows", overview.windows.test}}},
+      {"parameters", overview.parameters},
+      {"steps", result.steps},
+      {"best_step", result.best_step},
+      {"best_valid_loss", result.best_valid_loss},
+      {"train_s", result.train_s},
+      {"total_s", summary.total_s},
+      {"steps_per_s", ratio(static_cast<double>(result.steps), result.train_s)},
+      {"samples_per_s", ratio(static_cast<double>(result.windows), result.train_s)},
+      {"loader_share", ratio(result.loader_wait_s, result.train_s)}};
+  document.update(memory_json(summary));
+  document["scores"] = scores_json(summary.scores);
+  return document;
 }
 
 void write_summary(const std::filesystem::path& run, const RunSummary& summary) {

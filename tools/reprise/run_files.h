@@ -24,7 +24,7 @@ void check_run_folder(const std::filesystem::path& run);
 /// Makes the folder where there is none. Throws `OptionError`.
 void make_run_folder(const std::filesystem::path& run);
 
-/// metrics.jsonl: one line per step, and one per evaluation.
+/// metrics.jsonl: one line per step, one per evaluation, and one per retry of a step.
 class MetricsFile {
  public:
   /// Throws `DataError` when the file cannot be written.
@@ -47,7 +47,7 @@ struct RunSummary {
   std::int64_t threads = 0;
   TrainResult result;
   double total_s = 0.0;  ///< from reading the table to the last evaluation
-  std::int64_t peak_bytes = 0;
+  std::int64_t peak_resident_bytes = 0;
   std::vector<Score> scores;  ///< of the test windows; empty when there was no evaluation
 };
 

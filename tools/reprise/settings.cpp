@@ -17,6 +17,18 @@ void validate_without_layers(TftOptions model) {
   model.validate();
 }
 
+// A batch size that is still to be chosen is checked when it is.
+void validate_train(TrainOptions train) {
+  const bool is_auto = train.batch_size == 0;
+  if (is_auto && train.micro_batch_size > 0) {
+    throw OptionError("micro_batch_size",
+                      "--micro-batch-size: has no meaning with --batch-size auto, which takes as "
+                      "many windows as fit in one pass; give one of them");
+  }
+  train.batch_size = is_auto ? 1 : train.batch_size;
+  train.validate();
+}
+
 }  // namespace
 
 void settle(Settings& settings) {
@@ -32,7 +44,17 @@ void settle(Settings& settings) {
   }
   settings.data.validate();
   validate_without_layers(settings.model);
-  settings.train.validate();
+  validate_train(settings.train);
+  if (settings.train.batch_size == 0) {
+    require_cpu(settings, "--batch-size auto");
+  }
+}
+
+void require_cpu(const Settings& settings, const std::string& who) {
+  if (settings.train.device != "cpu") {
+    throw OptionError("device", "--device: " + who + " measures tensors on the CPU, not on " +
+                                    settings.train.device + "; use --device cpu");
+  }
 }
 
 void check_device(const std::string& device) {

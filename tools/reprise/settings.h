@@ -25,8 +25,8 @@ struct TableSettings {
 
 struct Settings {
   DataOptions data;
-  TftOptions model;  ///< encoder length and horizon are those of `data`, see `settle`
-  TrainOptions train;
+  TftOptions model;    ///< encoder length and horizon are those of `data`, see `settle`
+  TrainOptions train;  ///< `batch_size` 0: to be chosen, see batch_choice.h
   std::string precision = "fp32";
 
   std::string parquet_file;  ///< the table: Parquet, or CSV by its extension
@@ -37,6 +37,9 @@ struct Settings {
   std::string split = "test";
   std::int64_t stride = 0;  ///< samples between two forecasts; 0: the horizon
   TableSettings table;
+  std::string trace;                        ///< file to write what a profile recorded to
+  std::vector<std::int64_t> device_memory;  ///< bytes that tensors can have on further devices
+  bool checks_batches = false;              ///< run the batches that a plan names
 
   std::int64_t threads = 0;  ///< of LibTorch; 0: one per core
   bool is_json = false;
@@ -48,6 +51,10 @@ struct Settings {
 ///
 /// Throws `OptionError` naming the first field that is out of range or contradicts another one.
 void settle(Settings& settings);
+
+/// Throws `OptionError` when the device is not the CPU, whose tensors are counted one by one. `who`
+/// needs that.
+void require_cpu(const Settings& settings, const std::string& who);
 
 /// Throws `OptionError` when `device` is not cpu or cuda[:N], or is not on this machine.
 void check_device(const std::string& device);

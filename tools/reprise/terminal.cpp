@@ -9,7 +9,6 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <iostream>
 #include <sstream>
 
@@ -122,18 +121,8 @@ std::string progress_text(const ProgressState& state) {
     line << "  valid " << format_fixed(state.valid_loss, 4) << (state.is_best ? " (best)" : "");
   }
   line << "  " << format_fixed(state.windows_per_s, 0) << " windows/s  peak "
-       << format_mib(state.peak_bytes);
+       << format_bytes(state.peak_bytes);
   return line.str();
-}
-
-std::int64_t peak_resident_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.rfind("VmHWM:", 0) == 0) {
-      return std::strtoll(line.c_str() + 6, nullptr, 10) * 1024;
-    }
-  }
-  return 0;
 }
 
 }  // namespace reprise

@@ -52,7 +52,7 @@ struct ProgressState {
   bool is_best = false;
   double windows_per_s = 0.0;
   double elapsed_s = 0.0;
-  std::int64_t peak_bytes = 0;
+  std::int64_t peak_bytes = 0;  ///< of tensors
 };
 
 /// Progress of a training: on a terminal one line that overwrites itself, from the second second on
@@ -77,9 +77,5 @@ class Progress {
 
 /// The line for `state`, with the time left.
 std::string progress_text(const ProgressState& state);
-
-/// Largest resident size of this process so far, in bytes (VmHWM); 0 where the system does not
-/// tell.
-std::int64_t peak_resident_bytes();
 
 }  // namespace reprise

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "text.h"
 
+#include "memory/byte_text.h"
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -51,8 +53,12 @@ std::string format_count(std::int64_t value) {
   return digits;
 }
 
-std::string format_mib(std::int64_t bytes) {
-  return format_fixed(static_cast<double>(bytes) / (1024.0 * 1024.0), 1) + " MiB";
+std::string format_bytes(std::int64_t bytes) {
+  return detail::byte_text(bytes);
+}
+
+std::string format_megabytes(double bytes, int decimals) {
+  return format_fixed(bytes / 1e6, decimals);
 }
 
 std::string format_duration(double seconds) {

@@ -13,8 +13,10 @@ namespace reprise {
 std::string format_fixed(double value, int decimals);
 /// A whole number with a comma between thousands: 17,420.
 std::string format_count(std::int64_t value);
-/// Bytes in MiB: "512.0 MiB".
-std::string format_mib(std::int64_t bytes);
+/// Bytes in MB (of 10^6): "512.0 MB"; below one of them "1234 bytes".
+std::string format_bytes(std::int64_t bytes);
+/// The number of MB (of 10^6) alone, for a table whose header has the unit.
+std::string format_megabytes(double bytes, int decimals = 1);
 /// Seconds as "42 s", "3 min 20 s" or "2 h 05 min".
 std::string format_duration(double seconds);
 /// A quantile as the field writes it: 0.1 is "P10".

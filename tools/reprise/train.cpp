@@ -20,15 +20,16 @@ std::vector<Field> train_command_fields(Settings& settings) {
 }  // namespace
 
 Command train_command(Settings& settings) {
-  return {
-      .name = "train",
-      .summary = "Train a Temporal Fusion Transformer on a table",
-      .example =
-          "reprise train --parquet-file sales.parquet --target sales --horizon 28 --out runs/sales",
-      .fields = train_command_fields(settings),
-      .positionals = {},
-      .required = {"parquet_file"},
-      .run = run_train};
+  return {.name = "train",
+          .summary = "Train a Temporal Fusion Transformer on a table",
+          .example =
+              "reprise train --parquet-file sales.parquet --target sales --horizon 28 "
+              "--memory-budget 2GB "
+              "--out runs/sales",
+          .fields = train_command_fields(settings),
+          .positionals = {},
+          .required = {"parquet_file"},
+          .run = run_train};
 }
 
 Command train_tft_parquet_command(Settings& settings) {

@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "training.h"
 
+#include "autograd/out_of_memory.h"
 #include "command.h"
 #include "config.h"
 #include "interrupt.h"
 #include "json_text.h"
+#include "memory/process_memory.h"
+#include "prepare.h"
 #include "reprise/errors.h"
+#include "reprise/memory.h"
+#include "retries.h"
 #include "scores.h"
 #include "store/atomic_file.h"
 #include "text.h"
 
 #include <ATen/Parallel.h>
-#include <torch/utils.h>
 
 #include <chrono>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <memory>
+#include <vector>
 
 namespace reprise {
 namespace {
@@ -38,13 +44,23 @@ std::string resolved_config(Settings settings) {
          config_text(with_common(run_fields(settings), settings));
 }
 
-// Hears the trainer after every step: metrics, progress, interrupt.
+// Hears the trainer after every step: metrics, retries, progress, interrupt.
 class StepListener {
  public:
-  StepListener(MetricsFile& metrics, Terminal& terminal) : metrics_(metrics), progress_(terminal) {}
+  StepListener(const Settings& settings, MetricsFile& metrics, Terminal& terminal)
+      : options_(settings.train),
+        device_(options_.device),
+        metrics_(metrics),
+        terminal_(terminal),
+        progress_(terminal) {
+    result_.checkpointing = settings.model.checkpointing;
+    result_.micro_batch_size = pass_size(options_);
+  }
 
   bool operator()(const StepReport& report) {
-    last_step_ = report.step;
+    result_.steps = report.step;
+    result_.peak_bytes = memory_stats(device_).peak_bytes;
+    hear_retries(report.retries);
     metrics_.write(report);
     const bool is_evaluation = !std::isnan(report.valid_loss);
     if (is_evaluation) {
@@ -59,21 +75,44 @@ class StepListener {
                       .is_best = is_best_,
                       .windows_per_s = report.windows_per_s,
                       .elapsed_s = report.elapsed_s,
-                      .peak_bytes = peak_resident_bytes()},
+                      .peak_bytes = result_.peak_bytes},
                      is_evaluation);
     return !interrupt_.requested();
   }
 
-  std::int64_t last_step() const { return last_step_; }
+  /// What is known of a training that fails.
+  TrainResult result() const {
+    TrainResult result = result_;
+    result.reason = StopReason::kInterrupted;
+    // A device that failed before the first step may have nothing to say.
+    if (device_.is_cpu() || result.steps > 0) {
+      result.out_of_memory_events = memory_stats(device_).out_of_memory_events;
+    }
+    return result;
+  }
   /// Whether there are weights worth keeping when training fails.
   bool has_best() const { return has_best_; }
   bool is_interrupted() const { return interrupt_.requested(); }
 
  private:
+  void hear_retries(const std::vector<MemoryRetry>& retries) {
+    for (const MemoryRetry& retry : retries) {
+      const bool is_last = &retry == &retries.back();
+      terminal_.warning(retry_text(retry, options_) +
+                        (is_last ? ", as are all steps after it" : ""));
+      result_.retries.push_back(retry);
+      result_.checkpointing = retry.checkpointing;
+      result_.micro_batch_size = retry.micro_batch_size;
+    }
+  }
+
+  const TrainOptions& options_;
+  c10::Device device_;
   MetricsFile& metrics_;
+  Terminal& terminal_;
   Progress progress_;
   InterruptScope interrupt_;
-  std::int64_t last_step_ = 0;
+  TrainResult result_;
   double valid_loss_ = std::numeric_limits<double>::quiet_NaN();
   bool is_best_ = false;
   bool has_best_ = false;
@@ -83,13 +122,15 @@ std::string result_text(const RunSummary& summary) {
   const TrainResult& result = summary.result;
   const auto steps = static_cast<double>(result.steps);
   const double per_s = result.train_s > 0 ? 1.0 / result.train_s : 0.0;
+  const std::int64_t budget = summary.options.memory_budget_bytes;
   return "Trained " + format_count(result.steps) + " steps in " + format_duration(result.train_s) +
          " (" + summary.stop_reason + "; best at step " + format_count(result.best_step) +
          ", valid loss " + format_fixed(result.best_valid_loss, 4) +
          "): " + format_fixed(steps * per_s, 2) + " steps/s, " +
          format_fixed(static_cast<double>(result.windows) * per_s, 0) + " samples/s, loader " +
          format_fixed(result.loader_wait_s * per_s * 100.0, 1) + " % of the time, peak " +
-         format_mib(summary.peak_bytes) + "\n";
+         format_bytes(result.peak_bytes) + " of tensors" +
+         (budget > 0 ? " (budget " + format_bytes(budget) + ")" : "") + "\n";
 }
 
 // The steps of `run_training`, and what they hand on.
@@ -103,7 +144,7 @@ class TrainingJob {
     summary.options = prepared_.settings.train;
     summary.precision = prepared_.settings.precision;
     summary.threads = at::get_num_threads();
-    terminal_.result(overview_text(summary.overview) + "\n");
+    terminal_.result(overview_text(summary.overview) + prepared_.batch_size_text + "\n");
     if (summary.overview.windows.valid == 0) {
       terminal_.warning("no validation window: the last weights are kept, not the best");
     }
@@ -113,7 +154,7 @@ class TrainingJob {
     make_run_folder(outcome_.run);
     MetricsFile metrics(outcome_.run);
     write_file_atomically(outcome_.run / "config.toml", resolved_config(prepared_.settings));
-    StepListener listener(metrics, terminal_);
+    StepListener listener(prepared_.settings, metrics, terminal_);
     try {
       outcome_.summary.result = train(prepared_.trained.model, prepared_.dataset,
                                       prepared_.settings.train, std::ref(listener));
@@ -133,14 +174,12 @@ class TrainingJob {
       finish("interrupted", "interrupted");
       return;
     }
-    const Settings& settings = prepared_.settings;
     const std::vector<Window> windows =
-        prepared_.dataset.windows(Split::kTest, settings.data.horizon);
+        prepared_.dataset.windows(Split::kTest, prepared_.settings.data.horizon);
     if (windows.empty()) {
       terminal_.warning("no test window: nothing is scored");
     } else {
-      summary.scores = evaluate(prepared_.trained.model, prepared_.dataset, windows,
-                                settings.train.batch_size, settings.train.device);
+      score(windows);
     }
     finish("finished", to_string(summary.result.reason));
   }
@@ -148,10 +187,25 @@ class TrainingJob {
   const TrainingOutcome& outcome() const { return outcome_; }
 
  private:
+  // In the batches that training could do, and within its budget.
+  void score(const std::vector<Window>& windows) {
+    RunSummary& summary = outcome_.summary;
+    const TrainOptions& options = prepared_.settings.train;
+    try {
+      const std::unique_ptr<MemoryBudget> budget = memory_budget(options);
+      summary.scores = evaluate(prepared_.trained.model, prepared_.dataset, windows,
+                                summary.result.micro_batch_size, options.device);
+    } catch (const std::exception& error) {
+      if (!detail::is_out_of_memory(error)) throw;
+      const bool has_reason = dynamic_cast<const BudgetError*>(&error) != nullptr;
+      terminal_.warning(std::string("nothing is scored, the test does not fit into memory") +
+                        (has_reason ? std::string(": ") + error.what() : ""));
+    }
+  }
+
   // Without a finite evaluation there are no best weights, and the last ones may be what failed.
   void save_failed(const StepListener& listener, const std::string& reason) {
-    outcome_.summary.result.steps = listener.last_step();
-    outcome_.summary.result.reason = StopReason::kInterrupted;
+    outcome_.summary.result = listener.result();
     if (listener.has_best()) {
       save_trained_model(outcome_.run, prepared_.trained);
     }
@@ -166,7 +220,7 @@ class TrainingJob {
     summary.status = status;
     summary.stop_reason = reason;
     summary.total_s = seconds_since(start_);
-    summary.peak_bytes = peak_resident_bytes();
+    summary.peak_resident_bytes = detail::peak_resident_bytes();
     write_summary(outcome_.run, summary);
   }
 
@@ -177,47 +231,6 @@ class TrainingJob {
 };
 
 }  // namespace
-
-std::int64_t parameter_count(const TemporalFusionTransformer& model) {
-  std::int64_t count = 0;
-  for (const torch::Tensor& parameter : model->parameters()) {
-    count += parameter.numel();
-  }
-  return count;
-}
-
-void check_windows(const Overview& overview) {
-  if (overview.windows.train == 0) {
-    throw DataError(overview.file + ": no training window: encoder " +
-                    std::to_string(overview.model.encoder_length) + " and horizon " +
-                    std::to_string(overview.model.horizon) +
-                    " need longer series; use a smaller --encoder or --horizon, or another split");
-  }
-}
-
-void check_table_file(const std::string& file) {
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(file, error);
-  if (!std::filesystem::exists(status)) {
-    throw DataError(file + ": there is no such file; --parquet-file takes a Parquet or CSV file");
-  }
-  if (!std::filesystem::is_regular_file(status)) {
-    throw DataError(file + ": is not a file; --parquet-file takes a Parquet or CSV file");
-  }
-}
-
-PreparedTraining prepare_training(Settings settings) {
-  check_table_file(settings.parquet_file);
-  const Dataset dataset = Dataset::fit(settings.parquet_file, settings.data);
-  settings.data = dataset.schema().options;
-  dataset.describe(settings.model);
-  torch::manual_seed(settings.train.seed);
-  const TrainedModel trained = {TemporalFusionTransformer(settings.model), dataset.schema()};
-  Overview overview = describe(settings.parquet_file, dataset, settings.model);
-  overview.parameters = parameter_count(trained.model);
-  check_windows(overview);
-  return {std::move(settings), dataset, trained, std::move(overview)};
-}
 
 TrainingOutcome run_training(Settings settings, const std::filesystem::path& run,
                              Terminal& terminal) {

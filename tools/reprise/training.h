@@ -2,8 +2,6 @@
 /// One training from table to run folder: shared by `train`, `demo` and `train_tft_parquet`.
 #pragma once
 
-#include "reprise/dataset.h"
-#include "reprise/run_folder.h"
 #include "run_files.h"
 #include "settings.h"
 #include "terminal.h"
@@ -13,18 +11,6 @@
 #include <filesystem>
 
 namespace reprise {
-
-/// What a training starts from.
-struct PreparedTraining {
-  Settings settings;  ///< data and model as resolved
-  Dataset dataset;
-  TrainedModel trained;  ///< by name only: it holds the first weights, drawn from the seed
-  Overview overview;
-};
-
-/// Reads the table and makes the model. Throws `OptionError`, and `DataError` when there is no
-/// window to train on too.
-PreparedTraining prepare_training(Settings settings);
 
 struct TrainingOutcome {
   std::filesystem::path run;
@@ -37,8 +23,9 @@ struct TrainingOutcome {
 /// the data are checked).
 ///
 /// The first interrupt ends training after its step; the best weights are saved and nothing is
-/// scored. When training fails, the best weights are saved too, summary.json says so, and the error
-/// goes on. Throws `OptionError`, `DataError` and what `train` throws.
+/// scored; nor where scoring does not fit into the memory budget, which a warning says. When
+/// training fails, the best weights are saved too, summary.json says so, and the error goes on.
+/// Throws `OptionError`, `DataError` and what `prepare_training` and `train` throw.
 TrainingOutcome run_training(Settings settings, const std::filesystem::path& run,
                              Terminal& terminal);
 
@@ -51,13 +38,5 @@ nlohmann::ordered_json training_json(const TrainingOutcome& outcome);
 
 /// `train` and `train_tft_parquet`: checks the settings, picks the run folder, trains, reports.
 int run_train(Settings& settings, Terminal& terminal);
-
-/// Throws `DataError` when there is no window to train on.
-void check_windows(const Overview& overview);
-
-std::int64_t parameter_count(const TemporalFusionTransformer& model);
-
-/// Throws `DataError` when there is no such file; what is in it is checked by who reads it.
-void check_table_file(const std::string& file);
 
 }  // namespace reprise

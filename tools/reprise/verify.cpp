@@ -3,12 +3,14 @@
 
 #include "commands.h"
 #include "json_text.h"
+#include "prepare.h"
 #include "reprise/errors.h"
 #include "reprise/quantile_loss.h"
 #include "text.h"
-#include "training.h"
 
 #include <torch/utils.h>
+
+#include <memory>
 
 namespace reprise {
 namespace {
@@ -26,7 +28,7 @@ std::vector<std::string> recomputed_layers(const TftOptions& model) {
   return layers;
 }
 
-// Both passes are those of the first step of a training.
+// Both are the first forward and backward pass of a training.
 GradientReport compare_gradients(PreparedTraining& prepared, const Batch& batch) {
   TemporalFusionTransformer& model = prepared.trained.model;
   const TftOptions chosen = model->options();
@@ -77,10 +79,14 @@ int run_verify(Settings& settings, Terminal& terminal) {
   PreparedTraining prepared = prepare_training(settings);
   const TftOptions& model = prepared.settings.model;
   const std::vector<std::string> layers = recomputed_layers(model);
-  const Batch batch = first_training_batch(prepared.dataset, prepared.settings.train);
+  const std::unique_ptr<MemoryBudget> budget = memory_budget(prepared.settings.train);
+  TrainOptions one_pass = prepared.settings.train;
+  one_pass.batch_size = pass_size(one_pass);
+  const Batch batch = first_training_batch(prepared.dataset, one_pass);
   const std::int64_t windows = batch.target.size(0);
   const GradientReport report = compare_gradients(prepared, batch);
-  terminal.result(prepared.overview.file + ": the first training batch, " + format_count(windows) +
+  terminal.result(prepared.batch_size_text + prepared.overview.file +
+                  ": the first training batch, " + format_count(windows) +
                   " windows\nRecomputed: " + join(layers) + "\n" + report.to_text());
   nlohmann::ordered_json document = {
       {"file", prepared.overview.file},
