@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains TFT-225 under 50 budgets between the smallest that it can be trained in and what it takes
-// without one, and just below the smallest. Exit code 1 where a peak is above its budget, or a step is
-// made below the smallest.
+// without one, and just below the smallest. Exit code 1 where a peak is above its budget, or a step
+// is made below the smallest.
 //     budget_sweep [batch size, default 4] [budgets, default 50]
 #include "reprise/errors.h"
 #include "reprise/memory.h"

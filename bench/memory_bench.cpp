@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ledger costs and what its pool gains, against LibTorch's own allocator (glibc's malloc) in
-// the same run. Times are CPU times, the least of interleaved runs. Prints the table of
+// What the ledger costs and what its pool gains, against LibTorch's own allocator (glibc's malloc)
+// in the same run. Times are CPU times, the least of interleaved runs. Prints the table of
 // docs/memory.md as Markdown: see scripts/regenerate-docs.
 //     memory_bench [rounds, default 5]
 #include "reprise/checkpoint.h"
@@ -114,8 +114,7 @@ class Tft {
   Tft(reprise::TftOptions options, std::int64_t batch)
       : model_(options), target_(torch::randn({batch, options.horizon})) {
     const auto steps = options.encoder_length + options.horizon;
-    if (options.static_reals > 0)
-      input_.static_real = torch::randn({batch, options.static_reals});
+    if (options.static_reals > 0) input_.static_real = torch::randn({batch, options.static_reals});
     input_.observed_real = torch::randn({batch, options.encoder_length, options.observed_reals});
     if (options.known_reals > 0)
       input_.known_real = torch::randn({batch, steps, options.known_reals});
@@ -151,8 +150,9 @@ int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 5;
   torch::manual_seed(1);
   std::printf("%d threads.\n\n", at::get_num_threads());
-  std::printf("| one step | glibc, CPU s | ledger, CPU s | glibc / ledger | page faults, glibc | "
-              "page faults, ledger |\n| --- | ---: | ---: | ---: | ---: | ---: |\n");
+  std::printf(
+      "| one step | glibc, CPU s | ledger, CPU s | glibc / ledger | page faults, glibc | "
+      "page faults, ledger |\n| --- | ---: | ---: | ---: | ---: | ---: |\n");
   for (const std::int64_t rows : {2048, 20480}) {
     Mlp mlp(rows);
     const std::string blocks = std::to_string(rows * 512 * 4 / 1'000'000) + " MB blocks";

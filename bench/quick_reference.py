@@ -36,7 +36,7 @@ def layer_table(aggressive):
     print("| layer | activations, MB | aggressive recomputes it | then kept, MB | forward, ms | recomputing costs, ms "
           "| MB saved per 1% of the step |\n| --- | ---: | --- | ---: | ---: | ---: | ---: |")
     for layer in aggressive["layers"]:
-        gain = f"{layer['megabytes_per_percent']:.0f}" if layer["recomputed"] else ""
+        gain = f"{layer['megabytes_per_percent']:.0f}" if layer["recomputed"] and layer["recompute_ms"] > 0 else ""
         print(f"| {layer['name']} | {layer['plain_bytes'] / 1e6:.1f} | {'yes' if layer['recomputed'] else 'no'} "
               f"| {kept(layer) / 1e6:.1f} | {layer['forward_ms']:.1f} | {layer['recompute_ms']:.1f} | {gain} |")
 

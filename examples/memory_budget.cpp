@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Prints who holds the memory at the peak of a training step of 16 layers, plain and checkpointed, and
-/// trains inside a budget that only the checkpointed step fits: "plain step refused: yes".
+/// Prints who holds the memory at the peak of a training step of 16 layers, plain and checkpointed,
+/// and trains inside a budget that only the checkpointed step fits: "plain step refused: yes".
 #include <reprise/checkpoint.h>
 #include <reprise/errors.h>
 #include <reprise/memory_budget.h>
@@ -26,7 +26,9 @@ class Mlp {
     auto x = input_;
     for (auto layer : layers_) {
       layer->zero_grad();
-      const auto run = [layer](const at::Tensor& v) mutable { return layer->forward(v); };
+      auto run = [layer](const at::Tensor& v) mutable {
+        return layer->forward(v);
+      };
       x = is_checkpointed ? reprise::checkpoint(run, x) : run(x);
     }
     x.square().mean().backward();

@@ -119,12 +119,13 @@ TEST(PeakModel, RoundsSizesBetweenTwoBytesUp) {
   EXPECT_EQ(model.parts(5).per_sample_bytes, 1.0 / 3.0);
 }
 
-TEST(PeakModel, TakesTracesInAnyOrderAndChecksWithTheLargerOnes) {
-  // The third trace has 640 bytes more than 64 * 8.
+TEST(PeakModel, TakesTracesInAnyOrderAndChecksWithThoseBetween) {
+  // The trace of batch 2 has 640 bytes more than 64 * 2.
   const auto model =
-      PeakModel::fit({{8, {{0, 64 * 8 + 640}}}, {2, {{0, 64 * 2}}}, {1, {{0, 64 * 1}}}});
+      PeakModel::fit({{8, {{0, 64 * 8}}}, {2, {{0, 64 * 2 + 640}}}, {1, {{0, 64 * 1}}}});
   EXPECT_TRUE(model.replays_events());
-  EXPECT_EQ(model.peak_bytes(8), 512);
+  EXPECT_EQ(model.peak_bytes(2), 128);
+  EXPECT_EQ(model.peak_bytes(16), 1024);
   EXPECT_EQ(model.residual_bytes(), 640);
 }
 

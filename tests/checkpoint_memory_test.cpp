@@ -18,12 +18,12 @@
 #include <utility>
 #include <vector>
 
-#include "examples/allocation_recorder.h"
+#include "tests/allocation_recorder.h"
 
 namespace reprise {
 namespace {
 
-using reprise_examples::AllocationRecorder;
+using testing::AllocationRecorder;
 using testing::Caller;
 using ::testing::HasSubstr;
 using testing::random_leaf;

@@ -15,12 +15,12 @@
 #include <tuple>
 #include <vector>
 
-#include "examples/allocation_recorder.h"
+#include "tests/allocation_recorder.h"
 
 namespace reprise {
 namespace {
 
-using reprise_examples::AllocationRecorder;
+using testing::AllocationRecorder;
 using testing::clones_of;
 using testing::expect_same_bytes;
 using ::testing::HasSubstr;

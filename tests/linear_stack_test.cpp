@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "examples/allocation_recorder.h"
+#include "tests/allocation_recorder.h"
 
 namespace reprise::linear_stack {
 namespace {
@@ -214,7 +214,7 @@ TEST_P(LinearStackOfDepth, KeepsOneActivationPerLayerAndTheInput) {
   const auto x = torch::randn({32, 64});
   const std::int64_t bytes = 32 * 64 * 4;  // rows * width * sizeof(float)
 
-  const reprise_examples::AllocationRecorder recorder;
+  const testing::AllocationRecorder recorder;
   const auto output = forward_checkpointed(x, layers);
   EXPECT_EQ(recorder.live_bytes(), bytes);  // the result
   EXPECT_LE(recorder.peak_bytes(),

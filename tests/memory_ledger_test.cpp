@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "examples/allocation_recorder.h"
+#include "tests/allocation_recorder.h"
 
 namespace reprise {
 namespace {
@@ -264,7 +264,7 @@ RC_GTEST_FIXTURE_PROP(MemoryLedger, AgreesWithAModelOnRandomPrograms, ()) {
 }
 
 TEST_F(MemoryLedger, SeesTheBytesThatLibTorchReports) {
-  const reprise_examples::AllocationRecorder recorder;
+  const testing::AllocationRecorder recorder;
   std::int64_t requested = 0;
   std::vector<Tensor> tensors;
   for (const auto size : kSizes) {

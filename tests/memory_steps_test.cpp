@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "examples/allocation_recorder.h"
+#include "tests/allocation_recorder.h"
 
 namespace reprise {
 namespace {
@@ -198,7 +198,7 @@ class Books {
 void expect_balanced(const std::function<void()>& step) {
   reset_peak_memory();
   MemoryTimeline timeline;
-  const reprise_examples::AllocationRecorder recorder;
+  const testing::AllocationRecorder recorder;
   step();
   timeline.stop();
   Books books(timeline);

@@ -6,7 +6,9 @@
 #include "reprise/memory_budget.h"
 #include "reprise/synthesize.h"
 #include "reprise/training_profile.h"
+#include "tests/allocation_recorder.h"
 #include "tests/testing.h"
+#include "train/adam_internal.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -214,30 +216,63 @@ TEST_F(TrainMemoryTest, AddsUpTheGradientsOfMicroBatches) {
   expect_same_runs(run(Checkpointing::kOff, options).model, whole.model);
 }
 
+/// All weights, in memory that is no tensor's.
+std::vector<float> weights_of(const TemporalFusionTransformer& model) {
+  std::vector<float> weights;
+  for (const auto& parameter : model->parameters()) {
+    const auto* values = parameter.const_data_ptr<float>();
+    weights.insert(weights.end(), values, values + parameter.numel());
+  }
+  return weights;
+}
+
 TEST_F(TrainMemoryTest, KeepsTheBestWeightsWhenMemoryRunsOut) {
   auto options = short_training();
   options.memory_budget_bytes = peak_of(Checkpointing::kOff);
   options.validate_every = 1;
   torch::manual_seed(1);
   TemporalFusionTransformer model(model_);
-  std::vector<Tensor> best;
+  std::vector<float> best;
   Tensor ballast;
   EXPECT_THROW(train(model, *dataset_, options,
                      [&](const StepReport& report) {
+                       if (report.is_best) best = weights_of(model);
                        if (report.step != 2) return true;
-                       for (const auto& parameter : model->parameters())
-                         best.push_back(parameter.detach().clone());
-                       best.clear();
                        const auto stats = memory_stats();
                        ballast = torch::empty({stats.budget_bytes - stats.current_bytes - 64},
                                               torch::kByte);
                        return true;
                      }),
                BudgetError);
-  for (const auto& parameter : model->parameters()) {
-    EXPECT_TRUE(parameter.isfinite().all().item<bool>());
-    EXPECT_FALSE(parameter.grad().defined());
+  EXPECT_FALSE(best.empty());
+  EXPECT_EQ(weights_of(model), best);
+  EXPECT_EQ(model->options().checkpointing, Checkpointing::kAggressive);
+  for (const auto& parameter : model->parameters()) EXPECT_FALSE(parameter.grad().defined());
+}
+
+TEST_F(TrainMemoryTest, AnIndependentCountIsWithinTheBudgetToo) {
+  auto options = short_training();
+  options.loader_threads = 0;
+  options.memory_budget_bytes =
+      (peak_of(Checkpointing::kOff) + peak_of(Checkpointing::kAggressive)) / 2;
+  const testing::AllocationRecorder recorder;
+  const auto result = run(Checkpointing::kOff, options).result;
+  EXPECT_LE(recorder.peak_bytes(), options.memory_budget_bytes);
+  EXPECT_GT(recorder.peak_bytes(), result.peak_bytes * 9 / 10);
+}
+
+TEST_F(TrainMemoryTest, AStepOfTheOptimizerAllocatesNothing) {
+  std::vector<Tensor> parameters = {torch::randn({3, 4}), torch::randn({7})};
+  for (auto& parameter : parameters) {
+    parameter.requires_grad_(true);
+    parameter.mutable_grad() = torch::ones_like(parameter);
   }
+  const auto first = parameters[0].detach().clone();
+  detail::Adam adam(parameters, 0.0);
+  const auto before = memory_stats().allocations;
+  adam.step(0.1);
+  EXPECT_EQ(memory_stats().allocations, before);
+  EXPECT_TRUE(torch::allclose(parameters[0].detach(), first - 0.1));  // the first step is lr long
 }
 
 TEST_F(TrainMemoryTest, StepsAddNoMemoryToThoseBeforeThem) {
@@ -324,6 +359,18 @@ TEST_F(TrainMemoryTest, ProfilesEveryLayerAndAddsUp) {
   }
 }
 
+TEST_F(TrainMemoryTest, ProfilesMayOutliveWhatIsTrainedAfterThem) {
+  const auto profile = profile_training(model_, *dataset_, short_training(), 2);
+  EXPECT_EQ(run(Checkpointing::kOff, short_training()).result.steps, 4);
+  EXPECT_GT(profile.timeline->events().size(), 0U);
+}
+
+TEST_F(TrainMemoryTest, RefusesToProfileALossThatIsNotFinite) {
+  auto options = short_training();
+  options.lr = 1e30;
+  EXPECT_THROW(profile_training(model_, *dataset_, options, 1), std::runtime_error);
+}
+
 TEST_F(TrainMemoryTest, CategoriesAddUpAtEveryEventOfATraining) {
   MemoryTimeline timeline;
   run(Checkpointing::kAggressive, short_training());
@@ -380,7 +427,11 @@ TEST_F(TrainMemoryTest, FindsTheLargestBatchForAnyBudget) {
             24,
             2,
             {.hidden_size = 8, .attention_heads = 4, .lstm_layers = 2}},
-      Shape{{.series = 2, .steps = 200, .static_reals = 0, .static_categoricals = 0, .observed = 1,
+      Shape{{.series = 2,
+             .steps = 200,
+             .static_reals = 0,
+             .static_categoricals = 0,
+             .observed = 1,
              .known = 4},
             6,
             12,
@@ -398,10 +449,12 @@ TEST_F(TrainMemoryTest, FindsTheLargestBatchForAnyBudget) {
         EXPECT_NEAR(static_cast<double>(largest.foretold_size),
                     static_cast<double>(largest.batch_size), 1);
         EXPECT_LE(largest.peak_bytes, limit);
+        options.memory_budget_bytes = limit;
         options.batch_size = largest.batch_size;
-        EXPECT_TRUE(fits_in(model, *dataset_, options, limit));
+        EXPECT_TRUE(run(tier, options).result.retries.empty());
         options.batch_size = largest.batch_size + 1;
-        EXPECT_FALSE(fits_in(model, *dataset_, options, limit));
+        EXPECT_FALSE(run(tier, options).result.retries.empty());
+        options.memory_budget_bytes = 0;
       }
     }
   }

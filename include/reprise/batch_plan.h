@@ -4,7 +4,8 @@
 ///
 /// A training step makes the same allocations and releases at every batch size, and the bytes of
 /// each allocation are an affine function of the batch size. Replaying the recorded sequence with
-/// the sizes of another batch gives the peak there to the byte. A straight line through measured
+/// the sizes of another batch gives the peak there, to the byte where that holds for every
+/// allocation. A straight line through measured
 /// peaks does not: the peak may move from one moment of the step to another.
 ///
 /// No LibTorch here.

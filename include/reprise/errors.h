@@ -30,8 +30,8 @@ class DataError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// There is less memory than is needed: the budget is too small, or the system has no more. The
-/// message says what would fit.
+/// There is less memory than is needed: the budget is too small, or the system has no more.
+/// The message says what to do; that of a training also what would fit.
 class BudgetError : public std::runtime_error {
  public:
   BudgetError(std::int64_t needed_bytes, std::int64_t allowed_bytes, const std::string& message)

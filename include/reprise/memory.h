@@ -2,8 +2,8 @@
 /// The memory of CPU tensors, counted to the byte: how much there is, and what it is for.
 ///
 /// A program that uses anything of this header, memory_budget.h or memory_timeline.h has the ledger
-/// from its start: an allocator that counts every tensor's memory and keeps free pages for the next.
-/// All functions here may be called from any thread.
+/// from its start: an allocator that counts every tensor's memory and keeps free pages for the
+/// next. All functions here may be called from any thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -47,10 +47,10 @@ struct MemoryBreakdown {
 
 struct MemoryStats {
   std::int64_t current_bytes = 0;
-  std::int64_t peak_bytes = 0;  ///< highest `current_bytes` since the start or the last reset
-  std::int64_t cached_bytes = 0;          ///< free, kept for the next blocks; not in `current_bytes`
-  std::int64_t budget_bytes = 0;          ///< the smallest budget in force; 0: none
-  std::int64_t allocations = 0;           ///< since the start
+  std::int64_t peak_bytes = 0;    ///< highest `current_bytes` since the start or the last reset
+  std::int64_t cached_bytes = 0;  ///< free, kept for the next blocks; not in `current_bytes`
+  std::int64_t budget_bytes = 0;  ///< the smallest budget in force; 0: none
+  std::int64_t allocations = 0;   ///< since the start
   std::int64_t out_of_memory_events = 0;  ///< allocations refused since the start
   MemoryBreakdown current;
   MemoryBreakdown at_peak;  ///< without `saved_by_layer`; that takes a `MemoryTimeline`
@@ -66,6 +66,7 @@ MemoryStats memory_stats(const c10::Device& device);
 
 /// Lets `peak_bytes` and `at_peak` start anew from what is there now.
 void reset_peak_memory();
+void reset_peak_memory(const c10::Device& device);
 
 /// Gives the free pages that the ledger keeps back to the system.
 void release_cached_memory();
@@ -94,8 +95,8 @@ class MemoryCategoryScope {
 /// resident.
 std::int64_t memory_outside_ledger_bytes();
 
-/// What the process can still allocate: free memory of the machine, of its control group, and of its
-/// address space limit, whichever is least. Bytes.
+/// What the process can still allocate: free memory of the machine, of its control group, and of
+/// its address space limit, whichever is least. Bytes.
 std::int64_t available_memory_bytes();
 
 }  // namespace reprise

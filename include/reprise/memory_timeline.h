@@ -42,8 +42,8 @@ struct TimelineSpan {
 /// Records the memory of all threads while it lives, or until `stop`.
 ///
 /// What autograd saves on the thread that made it counts as saved activations, by the innermost
-/// `LayerScope`. Some 100 bytes of memory per event, and half a microsecond. Timelines of one thread
-/// end in the opposite order of their beginning.
+/// `LayerScope`. Some 100 bytes of memory per event, and half a microsecond. Timelines of one
+/// thread stop in the opposite order of their beginning, in that thread.
 class MemoryTimeline {
  public:
   MemoryTimeline();
@@ -64,7 +64,8 @@ class MemoryTimeline {
   MemoryBreakdown after(std::size_t event) const;
   /// At that time since the recording began.
   MemoryBreakdown at(std::int64_t time_ns) const;
-  /// Index of the event after which there is most memory; none where nothing happened.
+  /// Index of the event after which there is most memory; none where there never was more than at
+  /// the start.
   std::optional<std::size_t> peak_event() const;
   std::int64_t peak_bytes() const;
   /// Who holds it then.
@@ -94,14 +95,15 @@ class LayerScope {
   std::chrono::steady_clock::time_point begin_;
 };
 
-/// Names the layers of any model by its parameters: an operator that reads one belongs to the module
-/// of that parameter, as do those after it that read none.
+/// Names the layers of any model by its parameters: an operator that reads one belongs to the
+/// module of that parameter, as do those after it that read none.
 ///
-/// For the operators of this thread in its lifetime, outside every `LayerScope`. About a microsecond
-/// per operator.
+/// For the operators of this thread in its lifetime, outside every `LayerScope`. About a
+/// microsecond per operator.
 class ParameterLayers {
  public:
-  /// `parameters` by path (`named_tensors(module)`): "encoder.0.weight" names the layer "encoder.0".
+  /// `parameters` by path (`named_tensors(module)`): "encoder.0.weight" names the layer
+  /// "encoder.0".
   explicit ParameterLayers(const std::vector<std::pair<std::string, at::Tensor>>& parameters);
   ~ParameterLayers();
   ParameterLayers(const ParameterLayers&) = delete;

@@ -44,8 +44,8 @@ struct TrainingProfile {
   double average_bytes = 0.0;     ///< over the time of the step
   std::int64_t out_of_memory_events = 0;
   MemoryBreakdown at_peak;
-  std::string peak_phase;  ///< data, forward, backward or optimizer
-  double peak_ms = 0.0;    ///< since the start of the step
+  std::string peak_phase;                 ///< data, forward, backward or optimizer
+  double peak_ms = 0.0;                   ///< since the start of the step
   std::int64_t outside_ledger_bytes = 0;  ///< resident memory that is no tensor's, after the step
   std::shared_ptr<const MemoryTimeline> timeline;  ///< of the step
 };
@@ -57,8 +57,9 @@ TrainingProfile profile_training(const TftOptions& model, const Dataset& dataset
                                  const TrainOptions& options, int repetitions = 3);
 
 /// Records steps of a training at a few small batch sizes, from before its model is made: what its
-/// peak will be at any other. The tensors that the process has already are part of it. Throws as
-/// `train` does.
+/// peak will be at any other. The tensors that the process has already are part of it. Within the
+/// budget of `options`; where not even steps of four windows fit into it, without it, in at most
+/// 90% of the memory that the system has. Throws as `train` does.
 PeakModel measure_peaks(const TftOptions& model, const Dataset& dataset,
                         const TrainOptions& options);
 
@@ -77,9 +78,5 @@ LargestBatch find_largest_batch(const PeakModel& peaks, const TftOptions& model,
                                 const Dataset& dataset, const TrainOptions& options,
                                 std::int64_t limit_bytes,
                                 std::int64_t most = PeakModel::kMostSamples);
-
-/// Trains two steps at `options.batch_size` in at most `limit_bytes`: true where they fit.
-bool fits_in(const TftOptions& model, const Dataset& dataset, const TrainOptions& options,
-             std::int64_t limit_bytes);
 
 }  // namespace reprise

@@ -18,7 +18,13 @@ class SourceAllocator final : public c10::Allocator {
   }
 
   c10::DataPtr allocate(std::size_t bytes) override {
-    void* const block = bytes == 0 ? nullptr : source_->allocate(bytes);
+    void* block = nullptr;
+    try {
+      if (bytes > 0) block = source_->allocate(bytes);
+    } catch (...) {
+      c10::profiledCPUMemoryReporter().OutOfMemory(bytes);
+      throw;
+    }
     c10::profiledCPUMemoryReporter().New(block, bytes);
     return {block, block, &free_block, c10::Device(c10::kCPU)};
   }

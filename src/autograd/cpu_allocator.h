@@ -17,8 +17,8 @@ class BlockSource {
   virtual bool free(void* block) = 0;
 };
 
-/// From now on LibTorch gets the memory of CPU tensors from `source`, which must live as long as the
-/// process. Memory that it has already goes back where it came from. To be called once.
+/// From now on LibTorch gets the memory of CPU tensors from `source`, which must live as long as
+/// the process. Memory that it has already goes back where it came from. To be called once.
 void install_cpu_allocator(BlockSource& source);
 
 }  // namespace reprise::detail

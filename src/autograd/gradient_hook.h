@@ -4,12 +4,13 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
-
 namespace reprise::detail {
 
-/// Calls `hook(parameter)` after each accumulation into `parameter.grad()`, for the life of the
-/// parameter; after a hook that is there already. In the thread of the backward pass.
-void add_gradient_hook(const at::Tensor& parameter, std::function<void(const at::Tensor&)> hook);
+using GradientHook = void (*)(const at::Tensor& parameter);
+
+/// Calls `hook` after each accumulation into `parameter.grad()`, for the life of the parameter;
+/// after a hook that is there already. In the thread of the backward pass. The same hook is added
+/// once.
+void add_gradient_hook(const at::Tensor& parameter, GradientHook hook);
 
 }  // namespace reprise::detail

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "autograd/saved_tensor_hooks.h"
 
+#include "autograd/operator_observer.h"
+
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/engine.h>
@@ -57,6 +59,7 @@ class HookedEngine : public Engine {
   /// graph and all that it saved. The next pass of the thread drops them: here is one.
   static void drop_tasks_left_behind() {
     try {
+      const UnobservedScope unobserved;
       const at::AutoGradMode with_gradients(true);
       const auto leaf = at::zeros({}).requires_grad_(true);
       const auto root = leaf * 2;

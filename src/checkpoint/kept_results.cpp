@@ -115,6 +115,7 @@ void KeptResults::keep(const OperatorInfo& info, std::span<const c10::IValue> re
 }
 
 void KeptResults::end_forward() {
+  arguments_.clear();  // of an operator that failed: they may hold the region itself
   kept_memory_.clear();
 }
 

@@ -59,7 +59,6 @@ Region::Region(const CheckpointOptions& options, RegionFunction function,
     : options_(options),
       message_start_("checkpoint" + (options.name.empty() ? "" : " " + options.name) + ": "),
       function_(std::move(function)),
-      layer_(thread_labels().layer),
       captured_(message_start_),
       kept_results_(options.save_policy, message_start_) {
   for (const auto& input : inputs) {
@@ -96,6 +95,7 @@ void Region::end_forward(const std::vector<at::Tensor>& inputs) {
     if (!inputs_[i]) continue;
     if (auto changed = captured_.changed(inputs[i])) inputs_[i]->set_changed(std::move(*changed));
   }
+  layer_ = thread_labels().layer;
   context_.end_forward();
   captured_.end_forward();
   kept_results_.end_forward();

@@ -91,7 +91,7 @@ class Region : public std::enable_shared_from_this<Region> {
   CheckpointOptions options_;
   std::string message_start_;  // "checkpoint: ", with the region's name if it has one
   RegionFunction function_;
-  const std::int32_t layer_;                  ///< current when the region was made
+  std::int32_t layer_ = -1;                   ///< current at the end of forward
   std::vector<std::optional<Input>> inputs_;  // nothing: undefined
   ForwardContext context_;
   CapturedTensors captured_;

@@ -5,6 +5,8 @@
 #include "memory/byte_text.h"
 #include "reprise/errors.h"
 
+#include <c10/util/ScopeExit.h>
+
 #include <pthread.h>
 
 #include <algorithm>
@@ -44,7 +46,8 @@ thread_local bool is_relieving_pressure = false;
 }  // namespace
 
 MemoryCategory Ledger::Block::category() const {
-  return static_cast<MemoryCategory>(std::countr_zero(labels));
+  const std::uint8_t saved = saves > 0 ? bit_of(MemoryCategory::kSavedActivations) : 0;
+  return static_cast<MemoryCategory>(std::countr_zero(static_cast<std::uint8_t>(labels | saved)));
 }
 
 Ledger& Ledger::instance() {
@@ -53,31 +56,40 @@ Ledger& Ledger::instance() {
     auto* const made = new Ledger;
     install_cpu_allocator(*made);
     // A child process begins with the ledger in one piece, whatever other threads did to it.
-    ::pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
-                     [] { instance().mutex_.unlock(); });
+    ::pthread_atfork(&lock_all, &unlock_all, &unlock_all);
     install_engine();  // what a refused backward pass held is free when the error arrives
     return made;
   }();
   return *ledger;
 }
 
+void Ledger::lock_all() {
+  instance().mutex_.lock();
+  layer_names_mutex().lock();
+}
+
+void Ledger::unlock_all() {
+  layer_names_mutex().unlock();
+  instance().mutex_.unlock();
+}
+
 void* Ledger::allocate(std::size_t bytes) {
   const auto requested =
       static_cast<std::int64_t>(std::min(bytes, static_cast<std::size_t>(kMostBytes)));
   const std::int64_t rounded = (requested + kAlignment - 1) / kAlignment * kAlignment;
-  while (true) {
+  for (int rounds_in_vain = 0;;) {
     Shortage shortage;
     void* const memory = try_allocate(requested, rounded, shortage);
     if (memory != nullptr) return memory;
-    if (!relieve_pressure(shortage)) refuse(rounded, shortage);
+    if (!relieve_pressure(rounded, shortage, rounds_in_vain)) refuse(rounded, shortage);
   }
 }
 
 void* Ledger::try_allocate(std::int64_t requested, std::int64_t bytes, Shortage& shortage) {
   const std::lock_guard lock(mutex_);
   const std::int64_t needed = current_ + bytes;
-  if (needed > limit()) {
-    shortage = {needed - limit(), needed, limit(), true};
+  if (!fits(bytes)) {
+    shortage = {needed - limit(), needed, limit(), !budgets_.empty()};
     return nullptr;
   }
   void* const memory = take_memory(bytes);
@@ -86,9 +98,9 @@ void* Ledger::try_allocate(std::int64_t requested, std::int64_t bytes, Shortage&
     return nullptr;
   }
   const auto& labels = thread_labels();
-  const Block block{allocations_, requested, bytes,
-                    static_cast<std::uint8_t>(bit_of(labels.category) |
-                                              bit_of(MemoryCategory::kTemporaries))};
+  const Block block{
+      allocations_, requested, bytes,
+      static_cast<std::uint8_t>(bit_of(labels.category) | bit_of(MemoryCategory::kTemporaries))};
   try {
     blocks_.emplace(memory, block);
   } catch (const std::bad_alloc&) {
@@ -109,10 +121,10 @@ void* Ledger::take_memory(std::int64_t bytes) {
     return is_large(bytes) ? pages_.allocate(size) : std::aligned_alloc(kAlignment, size);
   };
   void* memory = take();
-  if (memory == nullptr) {
-    keeps_pages_ = false;
-    release_excess();
+  if (memory == nullptr && pages_.kept_bytes() > 0) {
+    pages_.release(pages_.kept_bytes());
     memory = take();
+    if (memory != nullptr) keeps_pages_ = false;  // they are missed
   }
   return memory;
 }
@@ -138,26 +150,31 @@ bool Ledger::free(void* memory) {
   return true;
 }
 
-/// Runs the handlers; true where memory is there that was not there before.
-bool Ledger::relieve_pressure(const Shortage& shortage) {
-  if (is_relieving_pressure) return false;
-  auto handlers = [&] {
-    const std::lock_guard lock(mutex_);
-    return handlers_;
-  }();
-  const std::int64_t before = stats().current_bytes;
-  is_relieving_pressure = true;
+/// Runs the handlers until there is room; true where another try may succeed.
+bool Ledger::relieve_pressure(std::int64_t bytes, const Shortage& shortage, int& rounds_in_vain) {
+  constexpr int kMostRoundsInVain = 8;
+  if (is_relieving_pressure || rounds_in_vain >= kMostRoundsInVain) return false;
+  decltype(handlers_) handlers;  // goes after the lock: they may hold tensors
+  std::unique_lock lock(mutex_);
+  handlers = handlers_;
+  const std::int64_t before = current_;
+  lock.unlock();
+
   bool has_freed = false;
-  try {
-    for (const auto& [id, handler] : handlers)
-      has_freed = (*handler)(shortage.missing_bytes) || has_freed;
-  } catch (...) {
-    is_relieving_pressure = false;
-    throw;
+  is_relieving_pressure = true;
+  const auto end = c10::make_scope_exit([] { is_relieving_pressure = false; });
+  for (const auto& [id, handler] : handlers) {
+    has_freed = (*handler)(shortage.missing_bytes) || has_freed;
+    lock.lock();
+    const bool has_room = shortage.is_budget && fits(bytes);
+    lock.unlock();
+    if (has_room) return true;
   }
-  is_relieving_pressure = false;
-  // A handler that frees nothing but says so must not be asked for ever.
-  return has_freed && stats().current_bytes < before;
+  lock.lock();
+  if (current_ < before) return has_freed;
+  // Of a budget's memory nothing was freed; of the system's perhaps what is no tensor's.
+  ++rounds_in_vain;
+  return has_freed && !shortage.is_budget;
 }
 
 void Ledger::refuse(std::int64_t bytes, const Shortage& shortage) {
@@ -190,15 +207,18 @@ void Ledger::release_excess() {
 /// Books a block from one category to another, and tells the listeners.
 void Ledger::count(const Block& block, std::optional<MemoryCategory> from,
                    std::optional<MemoryCategory> to) {
+  constexpr auto kSaved = MemoryCategory::kSavedActivations;
   if (from) bytes_[static_cast<std::size_t>(*from)] -= block.bytes;
   if (to) bytes_[static_cast<std::size_t>(*to)] += block.bytes;
+  if (from == kSaved) saved_by_layer_[block.layer] -= block.bytes;
+  if (to == kSaved) saved_by_layer_[block.layer] += block.bytes;
   if (current_ > peak_) {
     peak_ = current_;
     bytes_at_peak_ = bytes_;
   }
   if (listeners_.empty()) return;
   const auto layer = [&](std::optional<MemoryCategory> category) {
-    return category == MemoryCategory::kSavedActivations ? block.layer : kNoLayer;
+    return category == kSaved ? block.layer : kNoLayer;
   };
   MemoryEvent event;
   event.block = block.number;
@@ -231,8 +251,8 @@ std::int64_t Ledger::label_saved(const void* memory, std::int32_t layer) {
   const auto found = blocks_.find(memory);
   if (found == blocks_.end()) return -1;
   change(found->second, [&](Block& block) {
-    if (block.saves++ == 0) block.layer = layer;
-    block.labels |= bit_of(MemoryCategory::kSavedActivations);
+    if (block.category() != MemoryCategory::kSavedActivations) block.layer = layer;
+    ++block.saves;
   });
   return found->second.number;
 }
@@ -240,10 +260,8 @@ std::int64_t Ledger::label_saved(const void* memory, std::int32_t layer) {
 void Ledger::unlabel_saved(const void* memory, std::int64_t number) {
   const std::lock_guard lock(mutex_);
   const auto found = blocks_.find(memory);
-  if (found == blocks_.end() || found->second.number != number || --found->second.saves > 0) return;
-  change(found->second, [&](Block& block) {
-    block.labels &= static_cast<std::uint8_t>(~bit_of(MemoryCategory::kSavedActivations));
-  });
+  if (found == blocks_.end() || found->second.number != number) return;
+  change(found->second, [](Block& block) { --block.saves; });
 }
 
 MemoryStats Ledger::stats() const {
@@ -256,6 +274,9 @@ MemoryStats Ledger::stats() const {
   stats.allocations = allocations_;
   stats.out_of_memory_events = refusals_;
   stats.current.bytes = bytes_;
+  for (const auto& [layer, bytes] : saved_by_layer_) {
+    if (bytes > 0) stats.current.saved_by_layer[layer == kNoLayer ? "" : layer_name(layer)] = bytes;
+  }
   stats.at_peak.bytes = bytes_at_peak_;
   return stats;
 }
@@ -302,8 +323,12 @@ std::int64_t Ledger::add_handler(Handler handler) {
 }
 
 void Ledger::remove_handler(std::int64_t id) {
+  std::shared_ptr<const Handler> removed;  // goes after the lock: it may hold tensors
   const std::lock_guard lock(mutex_);
-  std::erase_if(handlers_, [&](const auto& entry) { return entry.first == id; });
+  const auto found = std::find_if(handlers_.begin(), handlers_.end(),
+                                  [&](const auto& entry) { return entry.first == id; });
+  removed = std::move(found->second);
+  handlers_.erase(found);
 }
 
 std::vector<LiveBlock> Ledger::add_listener(LedgerListener& listener) {

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <memory_resource>
 #include <mutex>
@@ -67,8 +68,8 @@ class Ledger final : public BlockSource {
 
   /// The block gets a category besides those that it has. Unknown blocks are left alone.
   void label(const void* block, MemoryCategory category);
-  /// Counts one more (one less) saved tensor of a block. `label_saved` returns the block's number, -1
-  /// of an unknown one, for `unlabel_saved` to tell it from another block at the same place.
+  /// Counts one more (one less) saved tensor of a block. `label_saved` returns the block's number,
+  /// -1 of an unknown one, for `unlabel_saved` to tell it from another block at the same place.
   std::int64_t label_saved(const void* block, std::int32_t layer);
   void unlabel_saved(const void* block, std::int64_t number);
 
@@ -92,9 +93,9 @@ class Ledger final : public BlockSource {
   struct Block {
     std::int64_t number;
     std::int64_t requested;
-    std::int64_t bytes;  ///< rounded up
-    std::uint8_t labels;  ///< one bit per category
-    std::int32_t saves = 0;
+    std::int64_t bytes;             ///< rounded up
+    std::uint8_t labels;            ///< one bit per category
+    std::int32_t saves = 0;         ///< by autograd, at the moment
     std::int32_t layer = kNoLayer;  ///< that saved it first
 
     MemoryCategory category() const;
@@ -110,10 +111,14 @@ class Ledger final : public BlockSource {
 
   Ledger() = default;
 
+  static void lock_all();
+  static void unlock_all();
+
   void* try_allocate(std::int64_t requested, std::int64_t bytes, Shortage& shortage);
   void* take_memory(std::int64_t bytes);
   void give_back(void* memory, std::int64_t bytes);
-  bool relieve_pressure(const Shortage& shortage);
+  bool relieve_pressure(std::int64_t bytes, const Shortage& shortage, int& rounds_in_vain);
+  bool fits(std::int64_t bytes) const { return current_ + bytes <= limit(); }
   [[noreturn]] void refuse(std::int64_t bytes, const Shortage& shortage);
   std::int64_t limit() const;
   void release_excess();
@@ -129,6 +134,7 @@ class Ledger final : public BlockSource {
   bool keeps_pages_ = true;
   std::array<std::int64_t, kMemoryCategories> bytes_ = {};
   std::array<std::int64_t, kMemoryCategories> bytes_at_peak_ = {};
+  std::map<std::int32_t, std::int64_t> saved_by_layer_;
   std::int64_t current_ = 0;
   std::int64_t peak_ = 0;
   std::int64_t allocations_ = 0;

@@ -13,6 +13,18 @@ namespace reprise {
 
 using detail::Ledger;
 
+namespace {
+
+c10::DeviceIndex index_of(const c10::Device& device) {
+  return device.has_index() ? device.index() : c10::DeviceIndex{0};
+}
+
+void label_gradient(const at::Tensor& parameter) {
+  label_memory(parameter.grad(), MemoryCategory::kGradients);
+}
+
+}  // namespace
+
 std::string to_string(MemoryCategory category) {
   switch (category) {
     case MemoryCategory::kParameters:
@@ -43,8 +55,7 @@ MemoryStats memory_stats() {
 
 MemoryStats memory_stats(const c10::Device& device) {
   if (device.is_cpu()) return memory_stats();
-  const auto figures = c10::getDeviceAllocator(device.type())->getDeviceStats(
-      device.has_index() ? device.index() : c10::DeviceIndex{0});
+  const auto figures = c10::getDeviceAllocator(device.type())->getDeviceStats(index_of(device));
   constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   const auto& allocated = figures.allocated_bytes[kAll];
   MemoryStats stats;
@@ -60,6 +71,14 @@ void reset_peak_memory() {
   Ledger::instance().reset_peak();
 }
 
+void reset_peak_memory(const c10::Device& device) {
+  if (device.is_cpu()) {
+    reset_peak_memory();
+  } else {
+    c10::getDeviceAllocator(device.type())->resetPeakStats(index_of(device));
+  }
+}
+
 void release_cached_memory() {
   Ledger::instance().release_cached();
 }
@@ -69,13 +88,11 @@ void label_memory(const at::Tensor& tensor, MemoryCategory category) {
 }
 
 void label_parameters(std::span<const at::Tensor> parameters) {
-  const auto label_gradient = [](const at::Tensor& parameter) {
-    label_memory(parameter.grad(), MemoryCategory::kGradients);
-  };
   for (const auto& parameter : parameters) {
+    if (!parameter.defined()) continue;
     label_memory(parameter, MemoryCategory::kParameters);
     label_gradient(parameter);
-    if (parameter.requires_grad()) detail::add_gradient_hook(parameter, label_gradient);
+    if (parameter.requires_grad()) detail::add_gradient_hook(parameter, &label_gradient);
   }
 }
 

@@ -35,12 +35,12 @@ class DeviceBudget : public detail::OperatorObserver {
   void check(const std::string& before) const {
     const std::int64_t in_use = memory_stats(device_).current_bytes;
     if (in_use <= bytes_) return;
-    throw BudgetError(in_use, bytes_,
-                      c10::str("memory: ", detail::byte_text(in_use), " are in use on ", device_,
-                               " before ", before, ", and the budget is ",
-                               detail::byte_text(bytes_),
-                               "; use a smaller batch or model, recompute more activations, or "
-                               "allow more memory"));
+    throw BudgetError(
+        in_use, bytes_,
+        c10::str("memory: ", detail::byte_text(in_use), " are in use on ", device_, " before ",
+                 before, ", and the budget is ", detail::byte_text(bytes_),
+                 "; use a smaller batch or model, recompute more activations, or "
+                 "allow more memory"));
   }
 
   std::int64_t bytes_;
@@ -58,8 +58,8 @@ struct MemoryBudget::Impl {
 MemoryBudget::MemoryBudget(std::int64_t bytes, const c10::Device& device)
     : impl_(std::make_unique<Impl>()) {
   if (bytes <= 0) {
-    throw OptionError("memory_budget", "memory_budget: must be positive, got " +
-                                           std::to_string(bytes) + " bytes");
+    throw OptionError("memory_budget",
+                      "memory_budget: must be positive, got " + std::to_string(bytes) + " bytes");
   }
   if (device.is_cpu()) {
     impl_->of_ledger = detail::Ledger::instance().add_budget(bytes);

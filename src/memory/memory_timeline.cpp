@@ -16,8 +16,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// Adds (or takes away, where `sign` is -1) bytes of a category.
-void book(MemoryBreakdown& breakdown, std::optional<MemoryCategory> category, const std::string& layer,
-          std::int64_t bytes) {
+void book(MemoryBreakdown& breakdown, std::optional<MemoryCategory> category,
+          const std::string& layer, std::int64_t bytes) {
   if (!category) return;
   breakdown.bytes[static_cast<std::size_t>(*category)] += bytes;
   if (*category != MemoryCategory::kSavedActivations) return;
@@ -29,9 +29,9 @@ void book(MemoryBreakdown& breakdown, std::optional<MemoryCategory> category, co
 }  // namespace
 
 struct MemoryTimeline::Impl : detail::LedgerListener {
-  Impl() : hooks(saved_activations) {
+  Impl() {
+    hooks.emplace(saved_activations);
     start = Clock::now();
-    last_time_ns = 0;
     live = detail::Ledger::instance().add_listener(*this);
   }
 
@@ -74,6 +74,7 @@ struct MemoryTimeline::Impl : detail::LedgerListener {
     if (is_stopped) return;
     is_stopped = true;
     detail::Ledger::instance().remove_listener(*this);
+    hooks.reset();
     end_phase();
     last_time_ns = now_ns();
     layers = detail::known_layers();
@@ -92,7 +93,8 @@ struct MemoryTimeline::Impl : detail::LedgerListener {
 
   MemoryBreakdown breakdown_at_start() const {
     MemoryBreakdown breakdown;
-    for (const auto& block : live) book(breakdown, block.category, name_of(block.layer), block.bytes);
+    for (const auto& block : live)
+      book(breakdown, block.category, name_of(block.layer), block.bytes);
     return breakdown;
   }
 
@@ -102,7 +104,7 @@ struct MemoryTimeline::Impl : detail::LedgerListener {
   }
 
   detail::SavedActivations saved_activations;
-  detail::SavedTensorScope hooks;
+  std::optional<detail::SavedTensorScope> hooks;
   Clock::time_point start;
   std::vector<detail::LiveBlock> live;
   std::vector<MemoryEvent> events;
@@ -133,12 +135,24 @@ void MemoryTimeline::stop() {
   impl_->require_complete();
 }
 
-const std::vector<MemoryEvent>& MemoryTimeline::events() const { return impl_->events; }
-const std::vector<TimelineSpan>& MemoryTimeline::spans() const { return impl_->spans; }
-const std::vector<std::string>& MemoryTimeline::layers() const { return impl_->layers; }
-const MemoryBreakdown& MemoryTimeline::at_start() const { return impl_->start_breakdown; }
-std::int64_t MemoryTimeline::out_of_memory_events() const { return impl_->refusals; }
-std::int64_t MemoryTimeline::duration_ns() const { return impl_->last_time_ns; }
+const std::vector<MemoryEvent>& MemoryTimeline::events() const {
+  return impl_->events;
+}
+const std::vector<TimelineSpan>& MemoryTimeline::spans() const {
+  return impl_->spans;
+}
+const std::vector<std::string>& MemoryTimeline::layers() const {
+  return impl_->layers;
+}
+const MemoryBreakdown& MemoryTimeline::at_start() const {
+  return impl_->start_breakdown;
+}
+std::int64_t MemoryTimeline::out_of_memory_events() const {
+  return impl_->refusals;
+}
+std::int64_t MemoryTimeline::duration_ns() const {
+  return impl_->last_time_ns;
+}
 
 MemoryBreakdown MemoryTimeline::after(std::size_t event) const {
   MemoryBreakdown breakdown = impl_->start_breakdown;
@@ -152,10 +166,11 @@ MemoryBreakdown MemoryTimeline::after(std::size_t event) const {
 
 MemoryBreakdown MemoryTimeline::at(std::int64_t time_ns) const {
   const auto& events = impl_->events;
-  const auto next =
-      std::upper_bound(events.begin(), events.end(), time_ns,
-                       [](std::int64_t time, const MemoryEvent& event) { return time < event.time_ns; });
-  return next == events.begin() ? at_start() : after(static_cast<std::size_t>(next - events.begin() - 1));
+  const auto next = std::upper_bound(
+      events.begin(), events.end(), time_ns,
+      [](std::int64_t time, const MemoryEvent& event) { return time < event.time_ns; });
+  return next == events.begin() ? at_start()
+                                : after(static_cast<std::size_t>(next - events.begin() - 1));
 }
 
 std::optional<std::size_t> MemoryTimeline::peak_event() const {

@@ -11,9 +11,9 @@
 namespace reprise::detail {
 
 /// glibc gives large blocks back to the kernel at every free; the page faults of getting them again
-/// cost as much as a recomputation. The pool keeps free pages, joins neighbours, and cuts blocks from
-/// the smallest stretch that is large enough. Its pages in use and kept together never exceed the
-/// most that were ever in use at once: keeping pages never raises a process's peak.
+/// cost as much as a recomputation. The pool keeps free pages, joins neighbours, and cuts blocks
+/// from the smallest stretch that is large enough. Its pages in use and kept together never exceed
+/// the most that were ever in use at once: keeping pages never raises a process's peak.
 ///
 /// Not thread-safe: its owner locks.
 class PagePool {

@@ -3,6 +3,8 @@
 #include "memory/ledger.h"
 #include "reprise/memory_timeline.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <optional>
 #include <unordered_map>
 
@@ -25,10 +27,11 @@ struct ParameterLayers::Impl : detail::OperatorObserver {
 
   bool before_operator(const detail::OperatorCall& call,
                        std::vector<c10::IValue>& /*results*/) override {
-    auto& labels = detail::thread_labels();
+    const auto& labels = detail::thread_labels();
     // Inside a scope, or a recomputation, which know better.
-    if (labels.layer != current) return false;
+    if (labels.layer != current || labels.category == MemoryCategory::kRecomputed) return false;
     std::optional<std::int32_t> layer;
+    if (!at::GradMode::is_enabled()) layer = outer;  // in backward
     for (const auto& argument : call.arguments) {
       detail::visit_tensors_of(argument, [&](const at::Tensor& tensor) {
         const auto found = layers.find(tensor.unsafeGetTensorImpl());
@@ -57,8 +60,7 @@ struct ParameterLayers::Impl : detail::OperatorObserver {
   std::optional<detail::OperatorObserverScope> operators;
 };
 
-ParameterLayers::ParameterLayers(
-    const std::vector<std::pair<std::string, at::Tensor>>& parameters)
+ParameterLayers::ParameterLayers(const std::vector<std::pair<std::string, at::Tensor>>& parameters)
     : impl_(std::make_unique<Impl>(parameters)) {}
 
 ParameterLayers::~ParameterLayers() = default;

@@ -27,10 +27,15 @@ ThreadLabels& thread_labels() {
   return labels;
 }
 
+std::mutex& layer_names_mutex() {
+  return LayerNames::instance().mutex;
+}
+
 std::int32_t layer_number(const std::string& name) {
   auto& all = LayerNames::instance();
   const std::lock_guard lock(all.mutex);
-  const auto [entry, is_new] = all.numbers.try_emplace(name, static_cast<std::int32_t>(all.names.size()));
+  const auto [entry, is_new] =
+      all.numbers.try_emplace(name, static_cast<std::int32_t>(all.names.size()));
   if (is_new) all.names.push_back(name);
   return entry->second;
 }
@@ -48,12 +53,12 @@ std::vector<std::string> known_layers() {
 }
 
 RecomputationLabels::RecomputationLabels(std::int32_t layer)
-    : outer_(thread_labels()), begin_(std::chrono::steady_clock::now()) {
+    : outer_(thread_labels()), layer_(layer), begin_(std::chrono::steady_clock::now()) {
   thread_labels() = {MemoryCategory::kRecomputed, layer};
 }
 
 RecomputationLabels::~RecomputationLabels() {
-  Ledger::instance().end_layer(thread_labels().layer, true, begin_);
+  Ledger::instance().end_layer(layer_, true, begin_);
   thread_labels() = outer_;
 }
 
@@ -80,8 +85,8 @@ LayerScope::LayerScope(const std::string& name)
 
 LayerScope::~LayerScope() {
   auto& labels = thread_labels();
-  detail::Ledger::instance().end_layer(labels.layer,
-                                       labels.category == MemoryCategory::kRecomputed, begin_);
+  detail::Ledger::instance().end_layer(labels.layer, labels.category == MemoryCategory::kRecomputed,
+                                       begin_);
   labels.layer = outer_;
 }
 

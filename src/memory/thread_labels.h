@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ ThreadLabels& thread_labels();
 /// process.
 std::int32_t layer_number(const std::string& name);
 std::string layer_name(std::int32_t number);
+/// Guards the names. To be locked after the ledger's lock, where both are.
+std::mutex& layer_names_mutex();
 /// All names, by number.
 std::vector<std::string> known_layers();
 
@@ -37,6 +40,7 @@ class RecomputationLabels {
 
  private:
   ThreadLabels outer_;
+  std::int32_t layer_;
   std::chrono::steady_clock::time_point begin_;
 };
 

@@ -15,7 +15,10 @@ double microseconds(std::int64_t ns) {
 }
 
 json row_name(int row, const char* name) {
-  return {{"ph", "M"}, {"pid", kProcess}, {"tid", row}, {"name", "thread_name"},
+  return {{"ph", "M"},
+          {"pid", kProcess},
+          {"tid", row},
+          {"name", "thread_name"},
           {"args", {{"name", name}}}};
 }
 
@@ -26,7 +29,9 @@ json span_event(const TimelineSpan& span) {
           {"pid", kProcess},
           {"tid", span.is_layer ? kLayers : kPhases},
           {"name", span.name.empty() ? "outside every layer" : span.name},
-          {"cat", span.is_recomputed ? "recomputed layer" : span.is_layer ? "layer" : "phase"},
+          {"cat", span.is_recomputed ? "recomputed layer"
+                  : span.is_layer    ? "layer"
+                                     : "phase"},
           {"ts", microseconds(span.begin_ns)},
           {"dur", microseconds(span.end_ns - span.begin_ns)}};
 }
@@ -35,8 +40,10 @@ json counter_event(std::int64_t time_ns, const MemoryBreakdown& breakdown) {
   json bytes = json::object();
   for (std::size_t i = 0; i < kMemoryCategories; ++i)
     bytes[to_string(static_cast<MemoryCategory>(i))] = breakdown.bytes[i];
-  return {{"ph", "C"},         {"pid", kProcess},
-          {"name", "tensors"}, {"ts", microseconds(time_ns)},
+  return {{"ph", "C"},
+          {"pid", kProcess},
+          {"name", "tensors"},
+          {"ts", microseconds(time_ns)},
           {"args", std::move(bytes)}};
 }
 

@@ -8,8 +8,8 @@
 
 namespace reprise::detail {
 
-/// The timeline as a JSON document of trace events: a counter of the bytes of each category, one row
-/// with the phases, one with the layers. Times in microseconds.
+/// The timeline as a JSON document of trace events: a counter of the bytes of each category, one
+/// row with the phases, one with the layers. Times in microseconds.
 std::string chrome_trace(const MemoryTimeline& timeline);
 
 }  // namespace reprise::detail

@@ -24,6 +24,7 @@ Adam::Adam(std::vector<torch::Tensor> parameters, double weight_decay)
     squares_.push_back(torch::zeros_like(parameter));
     steps_.push_back(torch::zeros({}, parameter.options().dtype(torch::kFloat)));
   }
+  if (!steps_.empty()) one_ = torch::ones_like(steps_[0]);
 }
 
 void Adam::clear_gradients() {
@@ -47,8 +48,9 @@ void Adam::step(double lr) {
     gradients.push_back(parameters_[i].grad());
     averages.push_back(averages_[i]);
     squares.push_back(squares_[i]);
-    steps.push_back(steps_[i].add_(1));
+    steps.push_back(steps_[i]);
   }
+  for (auto& step : steps) step.add_(one_);  // a number would become a tensor first
   at::_fused_adamw_(parameters, gradients, averages, squares, {}, steps, lr, kBeta1, kBeta2,
                     weight_decay_, kEpsilon, /*amsgrad=*/false, /*maximize=*/false);
 }

@@ -9,8 +9,8 @@
 namespace reprise::detail {
 
 /// Adam (Kingma and Ba 2015) with decoupled weight decay (Loshchilov and Hutter 2019): LibTorch's
-/// fused kernel. Its state is made at once and a step allocates nothing, so that a step cannot run out
-/// of memory with half of the parameters changed.
+/// fused kernel. Its state is made at once and a step allocates nothing, so that a step cannot run
+/// out of memory with half of the parameters changed.
 class Adam {
  public:
   Adam(std::vector<torch::Tensor> parameters, double weight_decay);
@@ -24,9 +24,10 @@ class Adam {
 
  private:
   std::vector<torch::Tensor> parameters_;
-  std::vector<torch::Tensor> averages_;          // of gradients
-  std::vector<torch::Tensor> squares_;           // of gradients, averaged
-  std::vector<torch::Tensor> steps_;             // one number each
+  std::vector<torch::Tensor> averages_;  // of gradients
+  std::vector<torch::Tensor> squares_;   // of gradients, averaged
+  std::vector<torch::Tensor> steps_;     // one number each
+  torch::Tensor one_;
   double weight_decay_;
 };
 

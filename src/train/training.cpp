@@ -77,19 +77,19 @@ Training::Training(TemporalFusionTransformer& model, const Dataset& dataset,
       options_(options),
       on_step_(std::move(on_step)),
       device_(options.device),
-      refusals_before_(memory_stats(device_).out_of_memory_events),
       train_windows_(training_windows(dataset)),
       valid_windows_(every_kth(dataset.windows(Split::kValid), kMaxValidWindows,
                                season_length(dataset.schema()))),
       order_(options.seed) {
+  model_->to(device_);  // before its allocator is asked for figures
+  reset_peak_memory(device_);
   if (options.memory_budget_bytes > 0) budget_.emplace(options.memory_budget_bytes, device_);
-  if (device_.is_cpu()) reset_peak_memory();
   const auto steps_per_epoch =
       (std::ssize(train_windows_) + options.batch_size - 1) / options.batch_size;
   total_steps_ = options.epochs * steps_per_epoch;
   if (options.max_steps > 0) total_steps_ = std::min(total_steps_, options.max_steps);
   validate_every_ = options.validate_every > 0 ? options.validate_every : steps_per_epoch;
-  model_->to(device_);
+  refusals_before_ = memory_stats(device_).out_of_memory_events;
   training_step_.emplace(model_, options);
   best_.emplace(*model_);
   if (options.average_decay > 0) average_.emplace(*model_, options.average_decay);
@@ -123,23 +123,28 @@ void Training::finish() {
 
 void Training::run_steps(std::int64_t count) {
   total_steps_ = count;
-  for_first_batches(count, [&](const Batch& batch) { run_step(batch); });
+  for_first_batches(count, [&](const Batch& batch, std::span<const Window> windows) {
+    if (!std::isfinite(run_step(batch))) fail_on_loss(windows);
+  });
 }
 
 void Training::try_step() {
-  for_first_batches(1, [&](const Batch& batch) { training_step_->try_backward(batch); });
+  for_first_batches(
+      1, [&](const Batch& batch, std::span<const Window>) { training_step_->try_backward(batch); });
 }
 
-void Training::for_first_batches(std::int64_t count,
-                                 const std::function<void(const Batch&)>& use) {
+void Training::for_first_batches(std::int64_t count, const UseBatch& use) {
   shuffle(train_windows_, order_);
   BatchLoader loader(dataset_, train_windows_, options_.batch_size,
                      static_cast<int>(options_.loader_threads), gather_options(options_, 0));
   Batch batch;
+  std::size_t first = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     if (on_phase_) on_phase_("data");
     if (!loader.next(batch)) return;
-    use(to_device(batch, device_));
+    const auto size = static_cast<std::size_t>(batch.target.size(0));
+    use(to_device(batch, device_), std::span(train_windows_).subspan(first, size));
+    first += size;
   }
 }
 

@@ -17,8 +17,8 @@
 
 namespace reprise::detail {
 
-/// All memory that a training needs besides that of its steps is there once it is made: optimiser,
-/// best and averaged weights, batches.
+/// The memory that a training keeps from step to step is there once it is made (optimiser, best and
+/// averaged weights), and that of its batches at the beginning of an epoch.
 class Training {
  public:
   using OnStep = std::function<bool(const StepReport&)>;
@@ -29,7 +29,8 @@ class Training {
 
   TrainResult run();
 
-  /// The first `count` steps, or as many as an epoch has, without evaluations.
+  /// The first `count` steps, or as many as an epoch has, without evaluations. Throws as `train`
+  /// where a loss is not finite.
   void run_steps(std::int64_t count);
   /// Forward and backward of the first step, nothing more.
   void try_step();
@@ -41,7 +42,8 @@ class Training {
  private:
   bool is_over() const { return is_stopped_ || step_ >= total_steps_; }
   void run_epoch(std::int64_t epoch);
-  void for_first_batches(std::int64_t count, const std::function<void(const Batch&)>& use);
+  using UseBatch = std::function<void(const Batch&, std::span<const Window>)>;
+  void for_first_batches(std::int64_t count, const UseBatch& use);
   double run_step(const Batch& batch);
   double lr() const;
   void report(std::int64_t epoch, double train_loss);
@@ -59,7 +61,7 @@ class Training {
   OnStep on_step_;
   torch::Device device_;
   std::optional<MemoryBudget> budget_;
-  std::int64_t refusals_before_;
+  std::int64_t refusals_before_ = 0;
   std::vector<Window> train_windows_;
   std::vector<Window> valid_windows_;
   std::mt19937_64 order_;
@@ -76,6 +78,9 @@ class Training {
   bool is_stopped_ = false;
   TrainResult result_;
 };
+
+/// Of the memory that the system says it has, what is used to find out how much is needed.
+constexpr double kUsableShare = 0.9;
 
 /// The windows of the first epoch, in its order; how they are gathered.
 std::vector<Window> first_epoch_windows(const Dataset& dataset, const TrainOptions& options);

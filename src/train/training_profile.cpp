@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reprise/training_profile.h"
 
+#include "autograd/out_of_memory.h"
 #include "reprise/errors.h"
 #include "train/training_internal.h"
 
@@ -36,12 +37,17 @@ double milliseconds(std::int64_t ns) {
   return static_cast<double>(ns) * 1e-6;
 }
 
-/// The stretch of a phase that was marked last, without the layers.
+/// The first stretch of a phase.
 const TimelineSpan& phase(const MemoryTimeline& timeline, const std::string& name) {
   const auto& spans = timeline.spans();
   return *std::find_if(spans.begin(), spans.end(), [&](const TimelineSpan& span) {
     return !span.is_layer && span.name == name;
   });
+}
+
+/// From the beginning of the first forward to the end of the optimiser: without the loader.
+double step_ms_of(const MemoryTimeline& timeline) {
+  return milliseconds(phase(timeline, "optimizer").end_ns - phase(timeline, "forward").begin_ns);
 }
 
 /// Keeps the least of both for each name.
@@ -60,6 +66,7 @@ class StepRecorder {
     training_.set_on_phase([this](const std::string& name) {
       if (timeline_) timeline_->mark(name);
     });
+    training_.set_may_retry(false);
     training_.run_steps(1);  // what the first step does once
   }
 
@@ -72,7 +79,7 @@ class StepRecorder {
     RecordedStep step;
     step.timeline = std::exchange(timeline_, nullptr);
     step.after_forward = step.timeline->at(phase(*step.timeline, "backward").begin_ns);
-    step.step_ms = milliseconds(step.timeline->duration_ns());
+    step.step_ms = step_ms_of(*step.timeline);
     for (const auto& span : step.timeline->spans()) {
       if (!span.is_layer) continue;
       auto& times = span.is_recomputed ? step.recompute_ms : step.forward_ms;
@@ -129,6 +136,20 @@ void train_steps(TftOptions options, const Dataset& dataset, const TrainOptions&
   training.run_steps(kSteps);
 }
 
+/// Records steps of `unit`, 2 and 4 times as many windows.
+PeakModel measure_peaks_within(std::int64_t limit_bytes, std::int64_t unit, const TftOptions& model,
+                               const Dataset& dataset, const TrainOptions& options) {
+  const MemoryBudget budget(limit_bytes, torch::Device(options.device));
+  std::vector<MemoryTrace> traces;
+  for (const std::int64_t size : {unit, 2 * unit, 4 * unit}) {
+    MemoryTimeline timeline;
+    train_steps(model, dataset, at_size(options, size));
+    timeline.stop();
+    traces.push_back(timeline.trace(size));
+  }
+  return PeakModel::fit(std::move(traces));
+}
+
 /// Their peak; none where it is above the limit.
 std::optional<std::int64_t> peak_within(const TftOptions& model, const Dataset& dataset,
                                         const TrainOptions& options, std::int64_t limit_bytes) {
@@ -136,7 +157,8 @@ std::optional<std::int64_t> peak_within(const TftOptions& model, const Dataset& 
     const MemoryBudget budget(limit_bytes, torch::Device(options.device));
     train_steps(model, dataset, options);
     return memory_stats(torch::Device(options.device)).peak_bytes;
-  } catch (const BudgetError&) {
+  } catch (const std::exception& error) {
+    if (!detail::is_out_of_memory(error)) throw;
     return std::nullopt;
   }
 }
@@ -197,8 +219,10 @@ TrainingProfile profile_training(const TftOptions& model, const Dataset& dataset
   for (int i = 0; i < std::max(1, repetitions); ++i) {
     const auto add = [&](RecordedStep& step, const Variant& variant) {
       auto recorded = recorder.record(variant);
-      if (!step.timeline) step = std::move(recorded);
-      else add_times(step, std::move(recorded));
+      if (!step.timeline)
+        step = std::move(recorded);
+      else
+        add_times(step, std::move(recorded));
     };
     add(plain, {Checkpointing::kOff, {}});
     add(recomputed, {Checkpointing::kOff, all});
@@ -225,29 +249,29 @@ TrainingProfile profile_training(const TftOptions& model, const Dataset& dataset
 
 PeakModel measure_peaks(const TftOptions& model, const Dataset& dataset,
                         const TrainOptions& options) {
-  constexpr std::int64_t kUnit = 8;
-  const auto windows = std::ssize(detail::first_epoch_windows(dataset, options));
-  // Where there are windows for it, whole batches in all steps of the largest size.
-  const std::int64_t unit = std::clamp<std::int64_t>(windows / (4 * kSteps), 1, kUnit);
-  std::vector<MemoryTrace> traces;
-  for (const std::int64_t size : {unit, 2 * unit, 4 * unit}) {
-    MemoryTimeline timeline;
-    train_steps(model, dataset, at_size(options, size));
-    timeline.stop();
-    traces.push_back(timeline.trace(size));
+  constexpr std::int64_t kLargestUnit = 8;
+  const auto windows = std::ssize(dataset.windows(Split::kTrain));
+  // Where there are windows for it, whole batches in all steps of the largest size, and in the
+  // loader's ring.
+  const std::int64_t batches = kSteps + 2 * options.loader_threads + 1;
+  const std::int64_t unit = std::clamp<std::int64_t>(windows / (4 * batches), 1, kLargestUnit);
+  for (std::int64_t smaller = unit; options.memory_budget_bytes > 0 && smaller > 0; smaller /= 2) {
+    try {
+      return measure_peaks_within(options.memory_budget_bytes, smaller, model, dataset, options);
+    } catch (const BudgetError&) {  // fewer windows, then
+    }
   }
-  return PeakModel::fit(std::move(traces));
-}
-
-bool fits_in(const TftOptions& model, const Dataset& dataset, const TrainOptions& options,
-             std::int64_t limit_bytes) {
-  return peak_within(model, dataset, options, limit_bytes).has_value();
+  const auto available = static_cast<double>(available_memory_bytes());
+  const std::int64_t limit =
+      memory_stats().current_bytes + static_cast<std::int64_t>(detail::kUsableShare * available);
+  return measure_peaks_within(limit, options.memory_budget_bytes > 0 ? 1 : unit, model, dataset,
+                              options);
 }
 
 LargestBatch find_largest_batch(const PeakModel& peaks, const TftOptions& model,
                                 const Dataset& dataset, const TrainOptions& options,
                                 std::int64_t limit_bytes, std::int64_t most) {
-  const auto windows = std::ssize(detail::first_epoch_windows(dataset, options));
+  const auto windows = std::ssize(dataset.windows(Split::kTrain));
   most = std::min(most, static_cast<std::int64_t>(windows));
   LargestBatch best;
   best.foretold_size = peaks.largest_batch(limit_bytes, most);
@@ -266,7 +290,7 @@ LargestBatch find_largest_batch(const PeakModel& peaks, const TftOptions& model,
     }
     guess = std::clamp(guess, best.batch_size + 1, std::max(best.batch_size + 1, too_large - 1));
   }
-  best.is_limited_by_most = best.batch_size == most;
+  best.is_limited_by_most = best.batch_size == most && most > 0;
   return best;
 }
 

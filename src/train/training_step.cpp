@@ -8,6 +8,7 @@
 #include "train/batch_internal.h"
 #include "train/training_step_internal.h"
 
+#include <c10/util/ScopeExit.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -36,8 +37,7 @@ double TrainingStep::run(const Batch& batch, double lr) {
     random_state.restore();
     if (!may_retry || !use_less_memory(batch.target.size(0))) {
       --step_;
-      throw BudgetError(shortage->needed_bytes, shortage->allowed_bytes,
-                        "memory: a step of training does not fit");
+      throw BudgetError(shortage->needed_bytes, shortage->allowed_bytes, shortage->what);
     }
     retries_.push_back({.step = step_,
                         .checkpointing = model_->options().checkpointing,
@@ -56,8 +56,8 @@ double TrainingStep::run(const Batch& batch, double lr) {
 }
 
 void TrainingStep::try_backward(const Batch& batch) {
+  const auto end = c10::make_scope_exit([this] { adam_.clear_gradients(); });
   run_passes(batch);
-  adam_.clear_gradients();
 }
 
 std::vector<MemoryRetry> TrainingStep::take_retries() {
@@ -65,17 +65,23 @@ std::vector<MemoryRetry> TrainingStep::take_retries() {
 }
 
 std::optional<TrainingStep::Shortage> TrainingStep::attempt(const Batch& batch, double& loss) {
+  std::string what;
   try {
     loss = run_passes(batch);
     return std::nullopt;
   } catch (const BudgetError& error) {
-    return Shortage{error.needed_bytes(), error.allowed_bytes()};
+    // Where it was the system that refused, what the ledger keeps is missed elsewhere.
+    if (error.allowed_bytes() != memory_stats().budget_bytes)
+      Ledger::instance().stop_keeping_pages();
+    return Shortage{error.needed_bytes(), error.allowed_bytes(), error.what()};
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error)) throw;
     Ledger::instance().stop_keeping_pages();
+    what = std::string("memory: the system has no more (") + error.what() +
+           "); use a smaller batch or model, or recompute more activations";
   }
-  const std::int64_t in_use = memory_stats().current_bytes;
-  return Shortage{in_use, in_use};
+  const std::int64_t in_use = memory_stats(torch::Device(options_.device)).current_bytes;
+  return Shortage{in_use, in_use, what};
 }
 
 double TrainingStep::run_passes(const Batch& batch) {

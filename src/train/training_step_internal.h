@@ -22,8 +22,9 @@ class TrainingStep {
   /// Labels the memory of the parameters, and makes the optimiser's state.
   TrainingStep(TemporalFusionTransformer& model, const TrainOptions& options);
 
-  /// The loss. Where it is not finite, nothing is changed. Throws `BudgetError` when the step does not
-  /// fit in the smallest way either; then nothing is changed but the random numbers.
+  /// The loss. Where it is not finite, nothing is changed. Throws `BudgetError` when the step does
+  /// not fit in the smallest way either: weights and random numbers are then as before, tier and
+  /// micro-batches those of the last try.
   double run(const Batch& batch, double lr);
 
   /// Forward and backward alone, as the steps are now: the peak is a step's.
@@ -42,6 +43,7 @@ class TrainingStep {
   struct Shortage {
     std::int64_t needed_bytes = 0;
     std::int64_t allowed_bytes = 0;
+    std::string what;
   };
 
   std::optional<Shortage> attempt(const Batch& batch, double& loss);

@@ -49,11 +49,11 @@ std::string batch_size_text(const LargestBatch& chosen, std::int64_t train_windo
 
 BudgetError no_window_fits(std::int64_t needed_bytes, const MemoryLimit& limit) {
   return {needed_bytes, limit.bytes,
-          "--batch-size auto: not even one window fits: a step of one needs " +
+          "--batch-size auto: not even one window fits: a step of one needs at least " +
               format_bytes(needed_bytes) + ", and " + limit.what + " is " +
               format_bytes(limit.bytes) +
-              "; use --checkpointing aggressive or a smaller --hidden or --encoder, or allow that "
-              "much (--memory-budget " +
+              "; use --checkpointing aggressive or a smaller --hidden or --encoder, or allow more "
+              "(--memory-budget " +
               byte_size_text(needed_bytes) + ")"};
 }
 

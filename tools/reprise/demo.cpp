@@ -17,6 +17,8 @@ namespace {
 
 constexpr const char* kDataName = "ETTh1.csv";
 constexpr std::int64_t kDemoSteps = 1200;
+// A little less than its steps take without recomputing anything.
+constexpr std::int64_t kDemoBudgetBytes = 40'000'000;
 
 // The 24-hour protocol of data/README.md. The target a day and a week earlier as inputs, a scale of
 // each window's own, and averaged weights are what makes a short training enough.
@@ -43,6 +45,7 @@ Settings demo_recipe(const Settings& given) {
   recipe.train.validate_every = 200;
   recipe.train.lr = 5e-3;
   recipe.train.average_decay = 0.99;
+  recipe.train.memory_budget_bytes = kDemoBudgetBytes;
   return recipe;
 }
 

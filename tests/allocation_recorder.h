@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace reprise_examples {
+namespace reprise::testing {
 
 /// While it lives, counts what this thread allocates and frees. Blocks allocated before do not
 /// count when freed.
@@ -41,4 +41,4 @@ class AllocationRecorder {
   c10::DebugInfoGuard guard_;
 };
 
-}  // namespace reprise_examples
+}  // namespace reprise::testing
