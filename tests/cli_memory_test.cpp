@@ -173,8 +173,9 @@ TEST(NoWindowFits, SaysWhatOneNeedsAndHowToAllowIt) {
   const BudgetError error = no_window_fits(7'040, {7'039, "the budget"});
   EXPECT_EQ(error.needed_bytes(), 7'040);
   EXPECT_EQ(error.allowed_bytes(), 7'039);
-  EXPECT_THAT(error.what(), HasSubstr("a step of one needs 7040 bytes, and the budget is 7039 "
-                                      "bytes"));
+  EXPECT_THAT(error.what(),
+              HasSubstr("a step of one needs at least 7040 bytes, and the budget is 7039 "
+                        "bytes"));
   EXPECT_THAT(error.what(), HasSubstr("(--memory-budget 7040B)"));
 }
 

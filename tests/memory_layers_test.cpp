@@ -46,11 +46,11 @@ TEST(ParameterLayers, NameWhatAModelWithoutScopesSaves) {
     const ParameterLayers layers(named_tensors(net));
     const auto y = net.forward(x).sum();
     timeline.stop();
-    const auto saved =
-        timeline.after(timeline.events().size() - 1).saved_by_layer;
-    // The input, which is no parameter, and the sigmoid's result; then the other sigmoid's.
+    const auto saved = timeline.after(timeline.events().size() - 1).saved_by_layer;
+    // The input, which is no parameter, and the sigmoid's result; the other sigmoid's, and weights
+    // that nobody has labelled: the second of them, whose input needs a gradient.
     EXPECT_EQ(saved.at("first"), 32 * 8 * 4 + 32 * 16 * 4);
-    EXPECT_EQ(saved.at("second"), 32 * 4 * 4);
+    EXPECT_EQ(saved.at("second"), 32 * 4 * 4 + 4 * 16 * 4);
     EXPECT_EQ(saved.size(), 2U);
   }
 }
@@ -70,7 +70,10 @@ TEST(ParameterLayers, NameRegionsByTheirLastLayer) {
 
 TEST(ParameterLayers, LeaveTheThreadAsTheyFoundIt) {
   Net net;
-  { const ParameterLayers layers(named_tensors(net)); net.forward(torch::randn({2, 8})); }
+  {
+    const ParameterLayers layers(named_tensors(net));
+    net.forward(torch::randn({2, 8}));
+  }
   MemoryTimeline timeline;
   const auto y = torch::randn({64}).requires_grad_(true).exp();
   timeline.stop();
@@ -78,7 +81,7 @@ TEST(ParameterLayers, LeaveTheThreadAsTheyFoundIt) {
             (std::map<std::string, std::int64_t>{{"", 256}}));
 }
 
-TEST(MemoryPressure, HandlersMayOwnTensors) {
+TEST(PressureHandlers, MayOwnTensors) {
   auto cache = torch::empty({1 << 20}, torch::kByte);
   const MemoryBudget budget(memory_stats().current_bytes + (1 << 19));
   {
@@ -91,7 +94,9 @@ TEST(MemoryPressure, HandlersMayOwnTensors) {
     EXPECT_EQ(torch::empty({1 << 20}, torch::kByte).numel(), 1 << 20);
   }
   const auto other = torch::empty({64}, torch::kByte);
-  { const MemoryPressureHandler unused([other](std::int64_t) { return other.defined(); }); }
+  {
+    const MemoryPressureHandler unused([other](std::int64_t) { return other.defined(); });
+  }
   EXPECT_EQ(other.numel(), 64);
 }
 

@@ -39,6 +39,8 @@ std::uint8_t bit_of(MemoryCategory category) {
 }
 
 thread_local bool is_relieving_pressure = false;
+/// Bytes that this thread has freed, less those that it has allocated.
+thread_local std::int64_t freed_by_thread = 0;
 
 /// Whoever uses the ledger at all has it before the first tensor is made.
 [[maybe_unused]] const Ledger& from_the_start = Ledger::instance();
@@ -110,6 +112,7 @@ void* Ledger::try_allocate(std::int64_t requested, std::int64_t bytes, Shortage&
   }
   ++allocations_;
   current_ += bytes;
+  freed_by_thread -= bytes;
   count(block, std::nullopt, block.category());
   release_excess();
   return memory;
@@ -144,6 +147,7 @@ bool Ledger::free(void* memory) {
   const Block block = found->second;
   blocks_.erase(found);
   current_ -= block.bytes;
+  freed_by_thread += block.bytes;
   count(block, block.category(), std::nullopt);
   give_back(memory, block.bytes);
   release_excess();
@@ -157,9 +161,9 @@ bool Ledger::relieve_pressure(std::int64_t bytes, const Shortage& shortage, int&
   decltype(handlers_) handlers;  // goes after the lock: they may hold tensors
   std::unique_lock lock(mutex_);
   handlers = handlers_;
-  const std::int64_t before = current_;
   lock.unlock();
 
+  const std::int64_t freed_before = freed_by_thread;
   bool has_freed = false;
   is_relieving_pressure = true;
   const auto end = c10::make_scope_exit([] { is_relieving_pressure = false; });
@@ -170,8 +174,8 @@ bool Ledger::relieve_pressure(std::int64_t bytes, const Shortage& shortage, int&
     lock.unlock();
     if (has_room) return true;
   }
-  lock.lock();
-  if (current_ < before) return has_freed;
+  // Other threads may have taken at once what was freed.
+  if (freed_by_thread > freed_before) return has_freed;
   // Of a budget's memory nothing was freed; of the system's perhaps what is no tensor's.
   ++rounds_in_vain;
   return has_freed && !shortage.is_budget;

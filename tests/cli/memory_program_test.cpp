@@ -93,37 +93,41 @@ TEST(TrainProgram, RecomputesMoreWhereAStepDoesNotFitItsBudget) {
   EXPECT_EQ(lines[0]["retry"]["checkpointing"], "minimal");
 }
 
-// The address space is limited from outside, at ever higher limits: the loader of the program fails
-// first, then its libraries, the table, training, and at last nothing.
+// Trains with that much address space, and checks what is left behind; whether it finished.
+bool trains_in_address_space(const WorkFolder& work, int megabytes) {
+  const std::string run = "run" + std::to_string(megabytes);
+  const std::string command =
+      "ulimit -v " + std::to_string(megabytes * 1000) +
+      " && exec " REPRISE_PROGRAM
+      " train --parquet-file sales.csv --target sales --encoder 48 --horizon 12 --hidden 64 "
+      "--threads 1 --loader-threads 0 --batch-size 256 --validate-every 1 --max-steps 3 "
+      "--epochs 9 --out " +
+      run;
+  const Outcome outcome = work.run("/bin/sh", {"-c", command});
+  // Before that the table was read, and the libraries loaded.
+  if (!std::filesystem::exists(work / (run + "/config.toml"))) return false;
+  EXPECT_TRUE(outcome.exit_code == 0 || outcome.exit_code == 1) << outcome.err;
+  EXPECT_THAT(work.read(run + "/config.toml"), HasSubstr("hidden = 64"));
+  lines_with(work.read(run + "/metrics.jsonl"), "step");  // throws where a line is cut
+  const json summary = json::parse(work.read(run + "/summary.json"));
+  if (outcome.exit_code == 0) return true;
+  EXPECT_EQ(error_count(outcome.err), 1U) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("memory"));
+  EXPECT_EQ(summary["status"], "interrupted");
+  return false;
+}
+
 TEST(TrainProgram, LeavesWholeFilesWhereTheSystemHasNoMemory) {
   const WorkFolder work;
   work.write("sales.csv", sales_csv(2, 400));
-  int failed_trainings = 0;
-  int finished = 0;
-  for (int megabytes = 400; megabytes <= 2400 && finished == 0; megabytes += 50) {
-    const std::string run = "run" + std::to_string(megabytes);
-    const std::string command =
-        "ulimit -v " + std::to_string(megabytes * 1000) +
-        " && exec " REPRISE_PROGRAM
-        " train --parquet-file sales.csv --encoder 48 --horizon 12 --hidden "
-        "64 --threads 1 --loader-threads 0 --batch-size 256 "
-        "--validate-every 1 --max-steps 3 --epochs 9 --out " +
-        run;
-    const Outcome outcome = work.run("/bin/sh", {"-c", command});
-    if (outcome.exit_code == 0) ++finished;
-    if (!std::filesystem::exists(work / (run + "/config.toml"))) continue;
-    ASSERT_TRUE(outcome.exit_code == 0 || outcome.exit_code == 1) << outcome.err;
-    EXPECT_THAT(work.read(run + "/config.toml"), HasSubstr("hidden = 64"));
-    lines_with(work.read(run + "/metrics.jsonl"), "step");  // throws where a line is cut
-    const json summary = json::parse(work.read(run + "/summary.json"));
-    if (outcome.exit_code == 0) continue;
-    ++failed_trainings;
-    EXPECT_EQ(error_count(outcome.err), 1U) << outcome.err;
-    EXPECT_THAT(outcome.err, HasSubstr("memory"));
-    EXPECT_EQ(summary["status"], "interrupted");
+  int too_little = 300;
+  int enough = 4000;
+  EXPECT_FALSE(trains_in_address_space(work, too_little));
+  EXPECT_TRUE(trains_in_address_space(work, enough));
+  while (enough - too_little > 5) {
+    const int between = (enough + too_little) / 2;
+    (trains_in_address_space(work, between) ? enough : too_little) = between;
   }
-  EXPECT_EQ(finished, 1);
-  RecordProperty("failed_trainings", failed_trainings);
 }
 
 TEST(TrainProgram, SaysWhatItNeedsWhereNothingFitsItsBudget) {
