@@ -117,8 +117,7 @@ std::vector<DeviceMemory> common_devices();
 struct TierPeaks {
   std::string tier;  ///< as it is shown: "off", "aggressive"
   PeakModel peaks;
-  double step_ms_per_sample = 0.0;  ///< 0: unknown; only mentioned, the order of tiers decides
-  bool recomputes = true;           ///< false where nothing is recomputed
+  bool recomputes = true;  ///< false where nothing is recomputed
 };
 
 /// What one tier can do on one device.
@@ -144,8 +143,8 @@ struct DevicePlan {
 ///
 /// Recommended is the first tier in which the wanted batch fits; where it fits in none, the one
 /// with the largest batch; where not even one sample fits, none.
-/// Throws `std::invalid_argument` when there are no tiers, the wanted batch is below 1, usable
-/// bytes are negative, or a time is negative or not finite.
+/// Throws `std::invalid_argument` when there are no tiers, the wanted batch is below 1, or usable
+/// bytes are negative.
 std::vector<DevicePlan> plan_batches(const std::vector<TierPeaks>& tiers,
                                      const std::vector<DeviceMemory>& devices,
                                      std::int64_t wanted_batch);

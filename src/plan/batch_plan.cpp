@@ -2,8 +2,6 @@
 #include "reprise/batch_plan.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
 #include <stdexcept>
 
 namespace reprise {
@@ -46,16 +44,6 @@ std::string how(const TierPeaks& tier) {
   return tier.recomputes ? "with " + tier.tier + " checkpointing" : "without recomputing anything";
 }
 
-/// ", 1.35 times the time of off" where both times are known.
-std::string time_beside(const TierPeaks& tier, const TierPeaks& fastest) {
-  if (&tier == &fastest || !(tier.step_ms_per_sample > 0.0) || !(fastest.step_ms_per_sample > 0.0))
-    return "";
-  char factor[32];
-  std::snprintf(factor, sizeof factor, "%.2f",
-                tier.step_ms_per_sample / fastest.step_ms_per_sample);
-  return std::string(", ") + factor + " times the time of " + fastest.tier;
-}
-
 void check(const std::vector<TierPeaks>& tiers, const std::vector<DeviceMemory>& devices,
            std::int64_t wanted_batch) {
   const auto refuse = [](const std::string& what) {
@@ -64,11 +52,6 @@ void check(const std::vector<TierPeaks>& tiers, const std::vector<DeviceMemory>&
   if (tiers.empty()) refuse("there is no tier to choose from");
   if (wanted_batch < 1) {
     refuse("the wanted batch is " + std::to_string(wanted_batch) + ", not 1 or more");
-  }
-  for (const auto& tier : tiers) {
-    if (!(tier.step_ms_per_sample >= 0.0) || !std::isfinite(tier.step_ms_per_sample)) {
-      refuse("the time of tier " + tier.tier + " is negative or not finite");
-    }
   }
   for (const auto& device : devices) {
     if (device.usable_bytes < 0) {
@@ -134,8 +117,7 @@ class Planner {
     const std::string wanted = "batch " + with_separators(wanted_);
     if (choice.wanted_bytes <= device.usable_bytes) {
       return wanted + fits(choice, tier, device) + how(tiers_[tier]) + ": " +
-             share(choice.wanted_bytes, device.usable_bytes) +
-             time_beside(tiers_[tier], tiers_.front());
+             share(choice.wanted_bytes, device.usable_bytes);
     }
     if (choice.largest_batch == 0) {
       return "not even one sample fits " + how(tiers_[tier]) + ": it needs " +
