@@ -211,6 +211,16 @@ TEST(RetryText, SaysWhatDidNotFitAndWhatRunsNow) {
   EXPECT_THAT(retry_text(retry, options), HasSubstr("did not fit into memory: it was"));
 }
 
+TEST(OvershootText, SpeaksOfPeaksAboveTheBudgetAlone) {
+  TrainOptions options;
+  options.device = "cuda:1";
+  EXPECT_EQ(overshoot_text(3, 1'000'000, options), "");  // no budget
+  options.memory_budget_bytes = 1'000'000;
+  EXPECT_EQ(overshoot_text(3, 1'000'000, options), "");
+  EXPECT_THAT(overshoot_text(3, 1'000'512, options),
+              HasSubstr("step 3 took 1,000,512 bytes on cuda:1, and the budget is 1,000,000: "));
+}
+
 TEST(RetriesJson, HoldsEachRetryWithItsStep) {
   const std::vector<MemoryRetry> retries = {{.step = 3,
                                              .checkpointing = Checkpointing::kMinimal,

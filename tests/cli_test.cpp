@@ -104,7 +104,7 @@ TEST(FormatBytes, CountsIn1000s) {
 
 TEST(FormatMegabytes, LeavesTheUnitToTheHeader) {
   EXPECT_EQ(format_megabytes(1.26e6), "1.3");
-  EXPECT_EQ(format_megabytes(1'234, 3), "0.001");
+  EXPECT_EQ(format_megabytes(std::int64_t{1'234}, 3), "0.001");
   EXPECT_EQ(format_megabytes(-2e6), "-2.0");
 }
 

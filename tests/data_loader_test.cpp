@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/data_tables.h"
+#include "tests/memory_testing.h"
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <random>
 
 namespace reprise {
@@ -53,6 +55,25 @@ TEST(BatchLoader, GivesTheSameBatchesWithAnyNumberOfThreads) {
     EXPECT_EQ(first, windows.size());
     EXPECT_FALSE(loader.next(batch));
     EXPECT_GE(loader.wait_s(), 0.0);
+  }
+}
+
+TEST(BatchLoader, DoesWithoutThreadsThatCannotBeStarted) {
+  if (!testing::kHasAddressSpaceLimits) GTEST_SKIP();
+  const auto dataset = small_dataset();
+  const auto windows = shuffled_windows(dataset);
+  const auto load = [&](int threads, std::int64_t free_bytes) {
+    std::optional<testing::AddressSpaceLimit> limit(free_bytes);  // a thread takes 8 MB
+    BatchLoader loader(dataset, windows, 7, threads);
+    limit.reset();
+    std::vector<Batch> batches(static_cast<std::size_t>(loader.batch_count()));
+    for (Batch& batch : batches) EXPECT_TRUE(loader.next(batch));
+    return batches;
+  };
+  const std::vector<Batch> expected = load(0, std::int64_t{1} << 40);
+  for (const std::int64_t free_bytes : {6'000'000, 30'000'000}) {
+    const std::vector<Batch> batches = load(8, free_bytes);
+    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(same(batches[i], expected[i]));
   }
 }
 

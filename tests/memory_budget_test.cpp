@@ -6,6 +6,7 @@
 #include "reprise/memory_timeline.h"
 
 #include "tests/checkpoint_testing.h"
+#include "tests/memory_testing.h"
 
 #include <gmock/gmock.h>
 #include <rapidcheck/gtest.h>
@@ -25,20 +26,13 @@ namespace reprise {
 namespace {
 
 using ::testing::AllOf;
+using testing::bytes_tensor;
 using ::testing::HasSubstr;
+using testing::in_use;
+using testing::kMega;
 using testing::random_leaf;
 using testing::Tensors;
 using torch::Tensor;
-
-constexpr std::int64_t kMega = 1'000'000;
-
-std::int64_t in_use() {
-  return memory_stats().current_bytes;
-}
-
-Tensor bytes_tensor(std::int64_t bytes) {
-  return torch::empty({bytes}, torch::kUInt8);
-}
 
 /// The error that `action` is refused with.
 template <typename Action>

@@ -4,6 +4,7 @@
 #include "reprise/memory_timeline.h"
 
 #include "tests/checkpoint_testing.h"
+#include "tests/memory_testing.h"
 
 #include <c10/core/CPUAllocator.h>
 #include <gmock/gmock.h>
@@ -25,6 +26,7 @@
 namespace reprise {
 namespace {
 
+using testing::bytes_tensor;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using testing::random_leaf;
@@ -35,10 +37,6 @@ __attribute__((init_priority(101))) Tensor early = torch::ones({1000, 1000});
 
 std::int64_t rounded(std::int64_t bytes) {
   return (bytes + 63) / 64 * 64;
-}
-
-Tensor bytes_tensor(std::int64_t bytes) {
-  return torch::empty({bytes}, torch::kUInt8);
 }
 
 /// What there is more than when it was made.

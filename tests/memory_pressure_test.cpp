@@ -6,6 +6,7 @@
 #include "reprise/memory_budget.h"
 
 #include "tests/checkpoint_testing.h"
+#include "tests/memory_testing.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>
@@ -21,21 +22,14 @@
 namespace reprise {
 namespace {
 
+using testing::bytes_tensor;
 using testing::Caller;
 using ::testing::ElementsAre;
+using testing::in_use;
+using testing::kMega;
 using testing::random_leaf;
 using testing::Tensors;
 using torch::Tensor;
-
-constexpr std::int64_t kMega = 1'000'000;
-
-std::int64_t in_use() {
-  return memory_stats().current_bytes;
-}
-
-Tensor bytes_tensor(std::int64_t bytes) {
-  return torch::empty({bytes}, torch::kUInt8);
-}
 
 /// 4 MB that may go, under a budget of 5.
 class MemoryPressure : public ::testing::Test {

@@ -4,6 +4,8 @@
 #include "reprise/memory_budget.h"
 #include "reprise/memory_timeline.h"
 
+#include "tests/memory_testing.h"
+
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
@@ -18,13 +20,9 @@ namespace reprise {
 namespace {
 
 using ::testing::ExitedWithCode;
+using testing::in_use;
+using testing::kMega;
 using torch::Tensor;
-
-constexpr std::int64_t kMega = 1'000'000;
-
-std::int64_t in_use() {
-  return memory_stats().current_bytes;
-}
 
 Tensor written(std::int64_t bytes) {
   return torch::full({bytes}, 1, torch::kUInt8);

@@ -5,19 +5,17 @@
 #include "reprise/memory.h"
 #include "reprise/memory_budget.h"
 
+#include "tests/memory_testing.h"
 #include "tests/testing.h"
 
 #include <gmock/gmock.h>
 #include <malloc.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
 #include <functional>
 #include <iostream>
 #include <new>
@@ -30,26 +28,16 @@ namespace reprise {
 namespace {
 
 using ::testing::ExitedWithCode;
+using testing::in_use;
+using testing::kMega;
+using testing::limit_address_space;
+using testing::statm;
 using torch::Tensor;
 using Tensors = std::vector<Tensor>;
-
-constexpr std::int64_t kMega = 1'000'000;
-
-std::int64_t in_use() {
-  return memory_stats().current_bytes;
-}
 
 /// Written to, so that all of it is resident.
 Tensor written(std::int64_t bytes) {
   return torch::full({bytes}, 1, torch::kUInt8);
-}
-
-/// Of /proc/self/statm, in bytes: 0 address space, 1 resident.
-std::int64_t statm(int field) {
-  std::ifstream in("/proc/self/statm");
-  std::int64_t pages = 0;
-  for (int i = 0; i <= field; ++i) in >> pages;
-  return pages * ::sysconf(_SC_PAGESIZE);
 }
 
 std::int64_t resident() {
@@ -143,13 +131,6 @@ void churn() {
   require(static_cast<double>(resident() - resident_before) <= 0.05 * peak, "they are gone");
 }
 
-/// Leaves the process `bytes` of address space more than it has.
-void limit_address_space(std::int64_t bytes) {
-  const auto limit = static_cast<rlim_t>(statm(0) + bytes);
-  const rlimit limits{limit, limit};
-  require(::setrlimit(RLIMIT_AS, &limits) == 0, "a limit can be set");
-}
-
 bool is_refused(const std::function<void()>& action) {
   try {
     action();
@@ -163,7 +144,7 @@ bool is_refused(const std::function<void()>& action) {
 }
 
 void fill_address_space() {
-  limit_address_space(500 * kMega);
+  require(limit_address_space(500 * kMega), "a limit can be set");
   require(available_memory_bytes() <= 500 * kMega, "the limit is what is available");
   const auto before = in_use();
   for (int round = 0; round < 3; ++round) {

@@ -8,6 +8,7 @@
 #include "reprise/memory_timeline.h"
 
 #include "tests/checkpoint_testing.h"
+#include "tests/memory_testing.h"
 
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
@@ -28,21 +29,14 @@
 namespace reprise {
 namespace {
 
+using testing::bytes_tensor;
+using testing::in_use;
+using testing::kMega;
 using testing::random_leaf;
 using testing::Tensors;
 using torch::Tensor;
 
 constexpr int kThreads = 4;
-constexpr std::int64_t kMega = 1'000'000;
-
-std::int64_t in_use() {
-  return memory_stats().current_bytes;
-}
-
-Tensor bytes_tensor(std::int64_t bytes) {
-  return torch::empty({bytes}, torch::kUInt8);
-}
-
 /// Runs `action(number)` in several threads that begin together.
 void run_together(const std::function<void(int)>& action) {
   std::atomic<int> waiting = kThreads;

@@ -7,6 +7,7 @@
 #include "reprise/memory.h"
 
 #include "tests/checkpoint_testing.h"
+#include "tests/memory_testing.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>
@@ -23,19 +24,13 @@
 namespace reprise {
 namespace {
 
+using testing::bytes_tensor;
 using ::testing::ElementsAre;
+using testing::in_use;
 using ::testing::IsEmpty;
 using testing::random_leaf;
 using testing::Tensors;
 using torch::Tensor;
-
-Tensor bytes_tensor(std::int64_t bytes) {
-  return torch::empty({bytes}, torch::kUInt8);
-}
-
-std::int64_t in_use() {
-  return memory_stats().current_bytes;
-}
 
 TEST(MemoryTimeline, RecordsAllocationsLabelsAndReleases) {
   const auto before = in_use();

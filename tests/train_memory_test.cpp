@@ -7,11 +7,9 @@
 #include "reprise/synthesize.h"
 #include "reprise/training_profile.h"
 #include "tests/allocation_recorder.h"
+#include "tests/memory_testing.h"
 #include "tests/testing.h"
 #include "train/adam_internal.h"
-
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>
@@ -20,13 +18,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 
 namespace reprise {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::limit_address_space;
 using torch::Tensor;
 
 constexpr std::array kTiers = {Checkpointing::kOff, Checkpointing::kMinimal,
@@ -284,18 +282,8 @@ TEST_F(TrainMemoryTest, StepsAddNoMemoryToThoseBeforeThem) {
   EXPECT_EQ(run(Checkpointing::kOff, options).result.peak_bytes, two);
 }
 
-/// No more than `bytes` beyond what the process has now.
-void limit_address_space(std::int64_t bytes) {
-  std::ifstream statm("/proc/self/statm");
-  std::int64_t pages = 0;
-  statm >> pages;
-  rlimit limit{};
-  getrlimit(RLIMIT_AS, &limit);
-  limit.rlim_cur = static_cast<rlim_t>(pages * sysconf(_SC_PAGESIZE) + bytes);
-  setrlimit(RLIMIT_AS, &limit);
-}
-
 TEST_F(TrainMemoryTest, TakesLessWhereTheSystemHasNoMore) {
+  if (!testing::kHasAddressSpaceLimits) GTEST_SKIP();
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   // In a process of its own, which stays limited.
   EXPECT_EXIT(
@@ -315,6 +303,7 @@ TEST_F(TrainMemoryTest, TakesLessWhereTheSystemHasNoMore) {
 }
 
 TEST_F(TrainMemoryTest, SaysWhereTheSystemHasTooLittle) {
+  if (!testing::kHasAddressSpaceLimits) GTEST_SKIP();
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {

@@ -138,11 +138,14 @@ struct DevicePlan {
   std::string recommendation;  ///< the recommended choice's reason, or that not one sample fits
 };
 
+/// Index of the first choice in which a batch of `wanted_batch` samples fits; where it fits in
+/// none, of the first with the largest batch; their number where not even one sample fits.
+std::size_t recommended_choice(const std::vector<BatchChoice>& choices, std::int64_t wanted_batch);
+
 /// For each device the largest batch of each tier, and the tier recommended for batches of
 /// `wanted_batch` samples. `tiers` are in order of their time, fastest first.
 ///
-/// Recommended is the first tier in which the wanted batch fits; where it fits in none, the one
-/// with the largest batch; where not even one sample fits, none.
+/// Recommended is the tier of `recommended_choice`.
 /// Throws `std::invalid_argument` when there are no tiers, the wanted batch is below 1, or usable
 /// bytes are negative.
 std::vector<DevicePlan> plan_batches(const std::vector<TierPeaks>& tiers,

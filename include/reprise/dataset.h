@@ -116,8 +116,9 @@ class Dataset {
 /// buffers.
 class BatchLoader {
  public:
-  /// `windows` in the order wanted. `threads` gather ahead; 0 gathers when asked. All memory that
-  /// it ever needs is there once it is made, for batches that are brought back.
+  /// `windows` in the order wanted. `threads` gather ahead; 0 gathers when asked, as does
+  /// one whose threads the system cannot start. All memory that it ever needs is there once it is
+  /// made, for batches that are brought back.
   BatchLoader(const Dataset& dataset, std::vector<Window> windows, std::int64_t batch_size,
               int threads = 1, const GatherOptions& options = {});
   ~BatchLoader();

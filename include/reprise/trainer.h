@@ -80,7 +80,9 @@ struct TrainResult {
   Checkpointing checkpointing = Checkpointing::kOff;  ///< of the last step
   std::int64_t micro_batch_size = 0;                  ///< of the last step
   std::vector<MemoryRetry> retries = {};
-  std::int64_t peak_bytes = 0;  ///< most that all tensors took (`MemoryStats::peak_bytes`)
+  /// Most that all tensors took (`MemoryStats::peak_bytes`); above the budget only where that is
+  /// not hard (`MemoryBudget`).
+  std::int64_t peak_bytes = 0;
   std::int64_t out_of_memory_events = 0;
 };
 

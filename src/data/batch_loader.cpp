@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -31,11 +32,24 @@ struct BatchLoader::Impl {
         first, std::min(static_cast<std::size_t>(batch_size), windows.size() - first));
   }
 
-  void allocate_ring() {
+  /// One batch in the making and one waiting for each thread; and the one that is handed out.
+  void allocate_ring(int thread_count) {
+    ring.resize(static_cast<std::size_t>(2 * thread_count));
     const auto largest = std::min(batch_size, static_cast<std::int64_t>(windows.size()));
     if (largest == 0) return;
     for (auto& slot : ring) dataset.allocate(largest, slot.batch);
     if (!ring.empty()) dataset.allocate(largest, extra);
+  }
+
+  /// Threads that the system refuses, as it does where address space is limited, are done without.
+  void start_threads(int thread_count) {
+    try {
+      for (int i = 0; i < thread_count; ++i) threads.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {
+      if (!threads.empty()) return;
+      ring.clear();
+      extra = Batch{};
+    }
   }
 
   Slot& slot(std::int64_t index) { return ring[static_cast<std::size_t>(index) % ring.size()]; }
@@ -65,7 +79,6 @@ struct BatchLoader::Impl {
     }
   }
 
-  /// Also when a thread of several could not be started.
   ~Impl() {
     {
       const std::lock_guard lock(mutex);
@@ -100,11 +113,8 @@ BatchLoader::BatchLoader(const Dataset& dataset, std::vector<Window> windows,
                     ", must be positive");
   TORCH_CHECK_VALUE(threads >= 0, "BatchLoader: threads is ", threads, ", must not be negative");
   impl_ = std::make_unique<Impl>(dataset, std::move(windows), batch_size, options);
-  // One batch in the making and one waiting for each thread; and the one that is handed out.
-  impl_->ring.resize(static_cast<std::size_t>(2 * threads));
-  impl_->allocate_ring();
-  for (int i = 0; i < threads; ++i)
-    impl_->threads.emplace_back([impl = impl_.get()] { impl->work(); });
+  impl_->allocate_ring(threads);
+  impl_->start_threads(threads);
 }
 
 BatchLoader::~BatchLoader() = default;

@@ -74,7 +74,7 @@ class Planner {
   DevicePlan plan(const DeviceMemory& device) const {
     DevicePlan plan{device, {}, ""};
     for (std::size_t i = 0; i < tiers_.size(); ++i) plan.choices.push_back(choose(i, device));
-    const std::size_t best = recommended(plan.choices, device);
+    const std::size_t best = recommended_choice(plan.choices, wanted_);
     for (std::size_t i = 0; i < tiers_.size(); ++i) {
       plan.choices[i].is_recommended = i == best;
       plan.choices[i].reason = reason(plan.choices[i], i, device);
@@ -89,6 +89,10 @@ class Planner {
     BatchChoice choice;
     choice.tier = tiers_[tier].tier;
     choice.largest_batch = peaks.largest_batch(device.usable_bytes);
+    // Where blocks shrink with the batch, a larger one may fit than the largest that is known to.
+    if (wanted_bytes_[tier] <= device.usable_bytes) {
+      choice.largest_batch = std::max(choice.largest_batch, wanted_);
+    }
     choice.total_bytes =
         choice.largest_batch > 0 ? peaks.peak_bytes(choice.largest_batch) : least_bytes_[tier];
     choice.headroom_bytes = device.usable_bytes - choice.total_bytes;
@@ -96,26 +100,10 @@ class Planner {
     return choice;
   }
 
-  /// Index of the recommended choice; their number where not even one sample fits.
-  std::size_t recommended(const std::vector<BatchChoice>& choices,
-                          const DeviceMemory& device) const {
-    const auto fits = std::find_if(choices.begin(), choices.end(), [&](const BatchChoice& choice) {
-      return choice.wanted_bytes <= device.usable_bytes;
-    });
-    if (fits != choices.end()) return static_cast<std::size_t>(fits - choices.begin());
-    // The first of equals is the fastest.
-    const auto largest = std::max_element(choices.begin(), choices.end(),
-                                          [](const BatchChoice& a, const BatchChoice& b) {
-                                            return a.largest_batch < b.largest_batch;
-                                          });
-    if (largest->largest_batch == 0) return choices.size();
-    return static_cast<std::size_t>(largest - choices.begin());
-  }
-
   std::string reason(const BatchChoice& choice, std::size_t tier,
                      const DeviceMemory& device) const {
     const std::string wanted = "batch " + with_separators(wanted_);
-    if (choice.wanted_bytes <= device.usable_bytes) {
+    if (choice.largest_batch >= wanted_) {
       return wanted + fits(choice, tier, device) + how(tiers_[tier]) + ": " +
              share(choice.wanted_bytes, device.usable_bytes);
     }
@@ -167,6 +155,22 @@ std::vector<DeviceMemory> common_devices() {
           {"12 GB", 11'000 * kMegabyte},
           {"24 GB", 22'000 * kMegabyte},
           {"48 GB", 44'000 * kMegabyte}};
+}
+
+std::size_t recommended_choice(const std::vector<BatchChoice>& choices, std::int64_t wanted_batch) {
+  const auto index = [&](auto choice) {
+    return static_cast<std::size_t>(choice - choices.begin());
+  };
+  const auto fits = std::find_if(choices.begin(), choices.end(), [&](const BatchChoice& choice) {
+    return choice.largest_batch >= wanted_batch;
+  });
+  if (fits != choices.end()) return index(fits);
+  // The first of equals is the fastest.
+  const auto largest = std::max_element(
+      choices.begin(), choices.end(),
+      [](const BatchChoice& a, const BatchChoice& b) { return a.largest_batch < b.largest_batch; });
+  const bool fits_any = largest != choices.end() && largest->largest_batch > 0;
+  return index(fits_any ? largest : choices.end());
 }
 
 std::vector<DevicePlan> plan_batches(const std::vector<TierPeaks>& tiers,

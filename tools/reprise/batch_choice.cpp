@@ -13,10 +13,6 @@ namespace {
 // Tensors are not all that a training takes, and others use the machine too.
 constexpr std::int64_t kUsablePercent = 80;
 
-std::string windows_text(std::int64_t count) {
-  return format_count(count) + (count == 1 ? " window" : " windows");
-}
-
 }  // namespace
 
 std::int64_t tensor_memory_bytes(std::int64_t percent) {
@@ -40,9 +36,9 @@ std::string batch_size_text(const LargestBatch& chosen, std::int64_t train_windo
                             const MemoryLimit& limit) {
   const std::string reason = chosen.is_limited_by_most
                                  ? format_count(kLeastStepsPerEpoch) +
-                                       " steps an epoch, which has " + windows_text(train_windows)
+                                       " steps an epoch, which has " + format_windows(train_windows)
                                  : "memory";
-  return "Batch size: " + windows_text(chosen.batch_size) + ", limited by " + reason +
+  return "Batch size: " + format_windows(chosen.batch_size) + ", limited by " + reason +
          " (measured peak " + format_bytes(chosen.peak_bytes) + "; " + limit.what + " is " +
          format_bytes(limit.bytes) + ")\n";
 }

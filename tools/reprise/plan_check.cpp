@@ -5,14 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-
 namespace reprise {
 namespace {
-
-std::string windows_text(std::int64_t count) {
-  return format_count(count) + (count == 1 ? " window" : " windows");
-}
 
 bool is_as_foretold(const BatchCheck& check) {
   const LargestBatch& found = *check.found;
@@ -21,7 +15,7 @@ bool is_as_foretold(const BatchCheck& check) {
 }
 
 std::string taken_text(const BatchChoice& choice, std::int64_t usable_bytes) {
-  return windows_text(choice.largest_batch) + (choice.largest_batch == 1 ? " takes " : " take ") +
+  return format_windows(choice.largest_batch) + (choice.largest_batch == 1 ? " takes " : " take ") +
          format_bytes(choice.total_bytes) + " of " + format_bytes(usable_bytes);
 }
 
@@ -37,9 +31,6 @@ void correct_choice(BatchChoice& choice, const LargestBatch& found, std::int64_t
 
 std::string recommendation(const BatchChoice& best, std::int64_t wanted_batch,
                            std::int64_t usable_bytes) {
-  if (best.largest_batch == 0) {
-    return "not even one window fits, as run";
-  }
   const std::string wanted = "batch " + format_count(wanted_batch);
   const std::string end =
       "with checkpointing " + best.tier + ": " + taken_text(best, usable_bytes) + ", as run";
@@ -48,20 +39,15 @@ std::string recommendation(const BatchChoice& best, std::int64_t wanted_batch,
                                                   format_count(best.largest_batch) + " " + end;
 }
 
-// As `plan_batches` recommends.
 void recommend(DevicePlan& plan, std::int64_t wanted_batch) {
-  std::vector<BatchChoice>& choices = plan.choices;
-  const auto fits = std::find_if(choices.begin(), choices.end(), [&](const BatchChoice& choice) {
-    return choice.largest_batch >= wanted_batch;
-  });
-  const auto largest = std::max_element(
-      choices.begin(), choices.end(),
-      [](const BatchChoice& a, const BatchChoice& b) { return a.largest_batch < b.largest_batch; });
-  const auto best = fits != choices.end() ? fits : largest;
-  for (BatchChoice& choice : choices) {
-    choice.is_recommended = &choice == &*best && choice.largest_batch > 0;
+  const std::size_t best = recommended_choice(plan.choices, wanted_batch);
+  for (std::size_t i = 0; i < plan.choices.size(); ++i) {
+    plan.choices[i].is_recommended = i == best;
   }
-  plan.recommendation = recommendation(*best, wanted_batch, plan.device.usable_bytes);
+  plan.recommendation =
+      best < plan.choices.size()
+          ? recommendation(plan.choices[best], wanted_batch, plan.device.usable_bytes)
+          : "not even one window fits, as run";
 }
 
 std::string verdict(const BatchCheck& check) {
@@ -78,7 +64,7 @@ std::string verdict(const BatchCheck& check) {
   if (found.batch_size == 0) {
     return "not even one window fits" + end;
   }
-  return windows_text(found.batch_size) + (found.batch_size == 1 ? " fits, " : " fit, ") +
+  return format_windows(found.batch_size) + (found.batch_size == 1 ? " fits, " : " fit, ") +
          format_count(found.batch_size + 1) + " do not" + end;
 }
 

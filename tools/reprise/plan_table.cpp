@@ -16,10 +16,6 @@ std::int64_t shown_batch(const BatchChoice& choice) {
   return std::max<std::int64_t>(choice.largest_batch, 1);
 }
 
-std::string megabytes_text(std::int64_t bytes) {
-  return format_megabytes(static_cast<double>(bytes));
-}
-
 std::string fit_table(const std::vector<TierPeaks>& tiers) {
   Table table({"tier", "its peaks are", "largest difference to a measured one [bytes]"});
   for (const TierPeaks& tier : tiers) {
@@ -39,10 +35,10 @@ std::string choice_table(const std::vector<TierPeaks>& tiers,
     for (std::size_t i = 0; i < plan.choices.size(); ++i) {
       const BatchChoice& choice = plan.choices[i];
       const PeakParts parts = tiers[i].peaks.parts(shown_batch(choice));
-      table.add_row({plan.device.name, megabytes_text(plan.device.usable_bytes), choice.tier,
+      table.add_row({plan.device.name, format_megabytes(plan.device.usable_bytes), choice.tier,
                      format_count(choice.largest_batch), format_megabytes(parts.fixed_bytes),
                      format_megabytes(parts.per_sample_bytes, 3),
-                     megabytes_text(choice.total_bytes), megabytes_text(choice.headroom_bytes),
+                     format_megabytes(choice.total_bytes), format_megabytes(choice.headroom_bytes),
                      choice.is_recommended ? "yes" : ""});
     }
   }
@@ -90,8 +86,7 @@ std::string plan_text(const PlanSubject& subject, const std::vector<TierPeaks>& 
                      "\nWindows that one forward and backward pass can take: fixed + per window x "
                      "batch = total\n" +
                      choice_table(tiers, devices) + "\nFor batches of " +
-                     format_count(subject.wanted_batch) +
-                     (subject.wanted_batch == 1 ? " window\n" : " windows\n");
+                     format_windows(subject.wanted_batch) + "\n";
   for (const DevicePlan& plan : devices) {
     text += "  " + plan.device.name + ": " + plan.recommendation + "\n";
   }

@@ -25,10 +25,6 @@ std::string percent_text(std::int64_t part, std::int64_t whole) {
                    : "-";
 }
 
-std::string megabytes_text(std::int64_t bytes) {
-  return format_megabytes(static_cast<double>(bytes));
-}
-
 std::string layer_table(const ProfileSubject& subject, const TrainingProfile& profile) {
   Table table({"layer", "saved [MB]", "per window [kB]", "kept if recomputed [MB]", "forward [ms]",
                "recompute [ms]", "MB per 1 % of the step", "recomputed", "why"});
@@ -37,16 +33,16 @@ std::string layer_table(const ProfileSubject& subject, const TrainingProfile& pr
   for (const LayerCost& layer : profile.layers) {
     plain_bytes += layer.plain_bytes;
     kept_bytes += layer.kept_bytes;
-    table.add_row({layer.name, megabytes_text(layer.plain_bytes),
+    table.add_row({layer.name, format_megabytes(layer.plain_bytes),
                    format_fixed(per_window(layer.plain_bytes, subject) / 1e3, 1),
-                   megabytes_text(layer.kept_bytes), format_fixed(layer.forward_ms, 2),
+                   format_megabytes(layer.kept_bytes), format_fixed(layer.forward_ms, 2),
                    format_fixed(layer.recompute_ms, 2),
                    format_fixed(layer.megabytes_per_percent(profile.plain_step_ms), 1),
                    layer.is_checkpointed ? "yes" : "no", layer.reason});
   }
-  table.add_row({"all", megabytes_text(plain_bytes),
+  table.add_row({"all", format_megabytes(plain_bytes),
                  format_fixed(per_window(plain_bytes, subject) / 1e3, 1),
-                 megabytes_text(kept_bytes)});
+                 format_megabytes(kept_bytes)});
   return table.text();
 }
 
@@ -55,10 +51,10 @@ std::string breakdown_table(const TrainingProfile& profile) {
   const std::int64_t total = profile.at_peak.total();
   for (std::size_t i = 0; i < kMemoryCategories; ++i) {
     const std::int64_t bytes = profile.at_peak.bytes[i];
-    table.add_row({to_string(static_cast<MemoryCategory>(i)), megabytes_text(bytes),
+    table.add_row({to_string(static_cast<MemoryCategory>(i)), format_megabytes(bytes),
                    percent_text(bytes, total)});
   }
-  table.add_row({"all", megabytes_text(total), percent_text(total, total)});
+  table.add_row({"all", format_megabytes(total), percent_text(total, total)});
   return table.text();
 }
 
@@ -67,7 +63,7 @@ std::string saved_table(const TrainingProfile& profile) {
   const std::int64_t total = profile.at_peak[MemoryCategory::kSavedActivations];
   for (const auto& [layer, bytes] : profile.at_peak.saved_by_layer) {
     table.add_row(
-        {layer.empty() ? kNoLayer : layer, megabytes_text(bytes), percent_text(bytes, total)});
+        {layer.empty() ? kNoLayer : layer, format_megabytes(bytes), percent_text(bytes, total)});
   }
   return table.text();
 }

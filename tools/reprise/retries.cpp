@@ -28,11 +28,21 @@ std::string retry_text(const MemoryRetry& retry, const TrainOptions& options) {
                                 ? "the budget of " + format_bytes(options.memory_budget_bytes)
                                 : std::string("memory");
   const bool is_split = retry.micro_batch_size > 0 && retry.micro_batch_size < options.batch_size;
-  const std::string windows = retry.micro_batch_size == 1 ? " window" : " windows";
   return "step " + format_count(retry.step) + " did not fit into " + where + needed_text(retry) +
          ": it was started again with --checkpointing " + to_string(retry.checkpointing) +
-         (is_split ? " and micro-batches of " + format_count(retry.micro_batch_size) + windows
-                   : "");
+         (is_split ? " and micro-batches of " + format_windows(retry.micro_batch_size) : "");
+}
+
+std::string overshoot_text(std::int64_t step, std::int64_t peak_bytes,
+                           const TrainOptions& options) {
+  const std::int64_t budget = options.memory_budget_bytes;
+  if (budget == 0 || peak_bytes <= budget) {
+    return "";
+  }
+  return "step " + format_count(step) + " took " + format_count(peak_bytes) + " bytes on " +
+         options.device + ", and the budget is " + format_count(budget) +
+         ": on this device one operator, and what runs in backward, may pass it; leave room with a "
+         "smaller --memory-budget";
 }
 
 nlohmann::ordered_json retry_json(const MemoryRetry& retry) {

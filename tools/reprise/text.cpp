@@ -61,6 +61,14 @@ std::string format_megabytes(double bytes, int decimals) {
   return format_fixed(bytes / 1e6, decimals);
 }
 
+std::string format_megabytes(std::int64_t bytes, int decimals) {
+  return format_megabytes(static_cast<double>(bytes), decimals);
+}
+
+std::string format_windows(std::int64_t count) {
+  return format_count(count) + (count == 1 ? " window" : " windows");
+}
+
 std::string format_duration(double seconds) {
   if (!std::isfinite(seconds)) {
     return "-";

@@ -17,6 +17,9 @@ std::string format_count(std::int64_t value);
 std::string format_bytes(std::int64_t bytes);
 /// The number of MB (of 10^6) alone, for a table whose header has the unit.
 std::string format_megabytes(double bytes, int decimals = 1);
+std::string format_megabytes(std::int64_t bytes, int decimals = 1);
+/// "1 window", "17,420 windows".
+std::string format_windows(std::int64_t count);
 /// Seconds as "42 s", "3 min 20 s" or "2 h 05 min".
 std::string format_duration(double seconds);
 /// A quantile as the field writes it: 0.1 is "P10".

@@ -61,6 +61,7 @@ class StepListener {
     result_.steps = report.step;
     result_.peak_bytes = memory_stats(device_).peak_bytes;
     hear_retries(report.retries);
+    hear_overshoot();
     metrics_.write(report);
     const bool is_evaluation = !std::isnan(report.valid_loss);
     if (is_evaluation) {
@@ -106,6 +107,14 @@ class StepListener {
     }
   }
 
+  // Once: the peak never falls.
+  void hear_overshoot() {
+    if (has_overshot_) return;
+    const std::string text = overshoot_text(result_.steps, result_.peak_bytes, options_);
+    has_overshot_ = !text.empty();
+    if (has_overshot_) terminal_.warning(text);
+  }
+
   const TrainOptions& options_;
   c10::Device device_;
   MetricsFile& metrics_;
@@ -116,6 +125,7 @@ class StepListener {
   double valid_loss_ = std::numeric_limits<double>::quiet_NaN();
   bool is_best_ = false;
   bool has_best_ = false;
+  bool has_overshot_ = false;
 };
 
 std::string result_text(const RunSummary& summary) {
@@ -158,11 +168,13 @@ class TrainingJob {
     try {
       outcome_.summary.result = train(prepared_.trained.model, prepared_.dataset,
                                       prepared_.settings.train, std::ref(listener));
+      save_trained_model(outcome_.run, prepared_.trained);
     } catch (const std::exception& error) {
-      save_failed(listener, error.what());
+      outcome_.summary.result = listener.result();
+      save_best(listener);
+      finish("interrupted", error.what());
       throw;
     }
-    save_trained_model(outcome_.run, prepared_.trained);
     if (listener.is_interrupted()) {
       outcome_.summary.result.reason = StopReason::kInterrupted;
     }
@@ -196,7 +208,10 @@ class TrainingJob {
       summary.scores = evaluate(prepared_.trained.model, prepared_.dataset, windows,
                                 summary.result.micro_batch_size, options.device);
     } catch (const std::exception& error) {
-      if (!detail::is_out_of_memory(error)) throw;
+      if (!detail::is_out_of_memory(error)) {
+        finish("interrupted", error.what());
+        throw;
+      }
       const bool has_reason = dynamic_cast<const BudgetError*>(&error) != nullptr;
       terminal_.warning(std::string("nothing is scored, the test does not fit into memory") +
                         (has_reason ? std::string(": ") + error.what() : ""));
@@ -204,15 +219,17 @@ class TrainingJob {
   }
 
   // Without a finite evaluation there are no best weights, and the last ones may be what failed.
-  void save_failed(const StepListener& listener, const std::string& reason) {
-    outcome_.summary.result = listener.result();
-    if (listener.has_best()) {
-      save_trained_model(outcome_.run, prepared_.trained);
+  void save_best(const StepListener& listener) {
+    if (!listener.has_best()) {
+      terminal_.note("no weights are saved: no evaluation had a finite loss yet");
+      return;
     }
-    finish("interrupted", reason);
-    terminal_.note(listener.has_best()
-                       ? "the best weights so far are saved in " + outcome_.run.string()
-                       : "no weights are saved: no evaluation had a finite loss yet");
+    try {
+      save_trained_model(outcome_.run, prepared_.trained);
+      terminal_.note("the best weights so far are saved in " + outcome_.run.string());
+    } catch (const std::exception& error) {
+      terminal_.warning(std::string("the best weights so far could not be saved: ") + error.what());
+    }
   }
 
   void finish(const std::string& status, const std::string& reason) {
