@@ -59,7 +59,7 @@ TEST(BatchLoader, GivesTheSameBatchesWithAnyNumberOfThreads) {
 }
 
 TEST(BatchLoader, DoesWithoutThreadsThatCannotBeStarted) {
-  if (!testing::kHasAddressSpaceLimits) GTEST_SKIP();
+  if (testing::kIsSanitized) GTEST_SKIP() << "the address space cannot be limited";
   const auto dataset = small_dataset();
   const auto windows = shuffled_windows(dataset);
   const auto load = [&](int threads, std::int64_t free_bytes) {

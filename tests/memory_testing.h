@@ -40,10 +40,10 @@ inline bool limit_address_space(std::int64_t bytes) {
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-/// Sanitizers need all of the address space.
-constexpr bool kHasAddressSpaceLimits = false;
+/// Sanitizers need all of the address space, and have an allocator of their own.
+constexpr bool kIsSanitized = true;
 #else
-constexpr bool kHasAddressSpaceLimits = true;
+constexpr bool kIsSanitized = false;
 #endif
 
 /// Limits the address space as long as it lives.

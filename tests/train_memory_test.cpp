@@ -283,7 +283,7 @@ TEST_F(TrainMemoryTest, StepsAddNoMemoryToThoseBeforeThem) {
 }
 
 TEST_F(TrainMemoryTest, TakesLessWhereTheSystemHasNoMore) {
-  if (!testing::kHasAddressSpaceLimits) GTEST_SKIP();
+  if (testing::kIsSanitized) GTEST_SKIP() << "the address space cannot be limited";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   // In a process of its own, which stays limited.
   EXPECT_EXIT(
@@ -303,7 +303,7 @@ TEST_F(TrainMemoryTest, TakesLessWhereTheSystemHasNoMore) {
 }
 
 TEST_F(TrainMemoryTest, SaysWhereTheSystemHasTooLittle) {
-  if (!testing::kHasAddressSpaceLimits) GTEST_SKIP();
+  if (testing::kIsSanitized) GTEST_SKIP() << "the address space cannot be limited";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
