@@ -125,15 +125,14 @@ class Planner {
     return tier > 0 && fitting == 1 ? " fits only " : " fits ";
   }
 
-  /// In words: the wanted batch in passes that fit.
+  /// In words. A part of a batch takes more than a batch of its size: the rest of the batch and the
+  /// gradients so far are held beside it.
   std::string accumulate(const BatchChoice& choice, const TierPeaks& tier,
                          const DeviceMemory& device) const {
-    const std::int64_t passes = (wanted_ - 1) / choice.largest_batch + 1;
     return "batch " + with_separators(wanted_) + " fits in no tier; the largest is " +
            with_separators(choice.largest_batch) + " " + how(tier) + " (" +
-           share(choice.total_bytes, device.usable_bytes) + "): gradients of " +
-           with_separators(passes) + " passes of at most " + samples(choice.largest_batch) +
-           " can be added up";
+           share(choice.total_bytes, device.usable_bytes) +
+           "); micro-batches of it must be smaller than that";
   }
 
   std::string least(const DeviceMemory& device) const {

@@ -68,7 +68,8 @@ std::string resolve_batch_size(PreparedData& data) {
                                                  most_windows(train_windows));
   if (chosen.batch_size == 0) {
     // What is foretold may be a little less than what was just refused.
-    throw no_window_fits(std::max(peaks.peak_bytes(1), limit.bytes + kBlockAlignment), limit);
+    const std::int64_t foretold = peaks.peak_bytes(1);
+    throw no_window_fits(foretold > limit.bytes ? foretold : limit.bytes + kBlockAlignment, limit);
   }
   train.batch_size = chosen.batch_size;
   train.validate();

@@ -191,6 +191,7 @@ class TrainingJob {
     if (windows.empty()) {
       terminal_.warning("no test window: nothing is scored");
     } else {
+      finish("interrupted", "in the test, after the training");  // should it end there
       score(windows);
     }
     finish("finished", to_string(summary.result.reason));
