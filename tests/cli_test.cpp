@@ -290,8 +290,6 @@ TEST(ParseCommandLine, RefusesWhatLaterVersionsHave) {
   }
   EXPECT_THAT(parse_error({"train", "--parquet-file", "t", "--precision", "bf16"}),
               HasSubstr("not in this version"));
-  EXPECT_THAT(parse_error({"train", "--parquet-file", "t", "--checkpointing", "auto"}),
-              HasSubstr("not in this version"));
 }
 
 TEST(ParseCommandLine, ShowsHelpWithAnExampleAndTheVersion) {

@@ -199,6 +199,29 @@ TEST_F(TrainMemoryTest, ARetryChangesNoNumber) {
   expect_same_runs(retried.model, expected.model);
 }
 
+TEST_F(TrainMemoryTest, AutoTrainsWithinBudgetsAndChangesNoNumber) {
+  model_.dropout = 0.3;
+  auto options = short_training();
+  options.max_steps = 6;
+  options.epochs = 100;
+  const auto expected = run(Checkpointing::kOff, options);
+  const auto plain = expected.result.peak_bytes;
+  const auto aggressive = run(Checkpointing::kAggressive, options).result.peak_bytes;
+  for (const auto budget : {plain, (plain + aggressive) / 2, aggressive}) {
+    options.memory_budget_bytes = budget;
+    const auto run_auto = run(Checkpointing::kAuto, options);
+    const auto& stats = run_auto.result.rematerializer;
+    EXPECT_TRUE(run_auto.result.retries.empty());
+    EXPECT_EQ(run_auto.losses, expected.losses);
+    expect_same_runs(run_auto.model, expected.model);
+    EXPECT_LE(run_auto.result.peak_bytes, budget);
+    EXPECT_EQ(stats.steps, 6);
+    EXPECT_TRUE(stats.is_planned);
+    EXPECT_EQ(stats.measured_peak_bytes, stats.predicted_peak_bytes);
+    if (budget < plain) EXPECT_GT(stats.replayed_operations, 0);
+  }
+}
+
 TEST_F(TrainMemoryTest, AddsUpTheGradientsOfMicroBatches) {
   auto options = short_training();
   model_.dropout = 0.0;

@@ -25,6 +25,7 @@ enum class Checkpointing {
   kMinimal,     ///< LSTM encoder and decoder
   kAggressive,  ///< static, historical and future encoders, LSTM encoder and decoder, temporal
                 ///< attention
+  kAuto,        ///< none: `Rematerializer` decides in training, operator by operator
 };
 
 /// Shape of the model. Inputs of a kind that the data does not have count 0.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "reprise/dataset.h"
+#include "reprise/rematerializer.h"
 #include "reprise/tft.h"
 
 #include <cstdint>
@@ -84,6 +85,7 @@ struct TrainResult {
   /// not hard (`MemoryBudget`).
   std::int64_t peak_bytes = 0;
   std::int64_t out_of_memory_events = 0;
+  RematerializerStats rematerializer = {};  ///< of checkpointing auto
 };
 
 /// Trains `model` in place and leaves the weights of the best evaluation in it.

@@ -55,15 +55,19 @@ OperatorInfo describe(const c10::OperatorHandle& op) {
   OperatorInfo info;
   info.name = op.operator_name().name;
   info.overload = op.operator_name().overload_name;
+  info.handle = std::make_shared<const c10::OperatorHandle>(op);
   if (!op.hasSchema()) return info;
+  info.is_of_libtorch = info.name.starts_with("aten::");
+  info.is_deterministic = !op.hasTag(at::Tag::nondeterministic_bitwise);
   const bool is_silent_writer = std::ranges::count(kWritesRunningStatistics, info.name) > 0;
   info.may_draw_random_numbers =
-      op.hasTag(at::Tag::nondeterministic_seeded) || !info.name.starts_with("aten::");
+      op.hasTag(at::Tag::nondeterministic_seeded) || !info.is_of_libtorch;
   info.changes_metadata_in_place = op.hasTag(at::Tag::inplace_view);
   for (const auto& argument : op.schema().arguments()) {
     if (writes(argument) || (is_silent_writer && argument.name().starts_with("running_")))
       info.written.push_back(info.arguments.size());
     info.may_draw_random_numbers |= argument.name() == "generator";
+    info.has_out_argument |= argument.is_out();
     info.arguments.push_back(argument.name());
   }
   info.makes_views = std::ranges::any_of(op.schema().returns(), [](const auto& result) {
@@ -263,6 +267,13 @@ bool are_leaves_observed() {
 }
 
 UnobservedScope::UnobservedScope() : exclude_(kKey) {}
+
+void run_again(const OperatorInfo& info, std::vector<c10::IValue>& stack) {
+  constexpr auto kSkipped = c10::autograd_dispatch_keyset_with_ADInplaceOrView |
+                            c10::autocast_dispatch_keyset | c10::DispatchKeySet(kKey);
+  const c10::impl::ExcludeDispatchKeyGuard exclude(kSkipped);
+  info.handle->callBoxed(&stack);
+}
 
 std::vector<const OperatorInfo*> find_operators(const std::string& name) {
   auto& dispatcher = c10::Dispatcher::singleton();

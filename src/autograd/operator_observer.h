@@ -8,9 +8,14 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
+
+namespace c10 {
+class OperatorHandle;
+}
 
 namespace reprise::detail {
 
@@ -25,6 +30,10 @@ struct OperatorInfo {
   bool changes_metadata_in_place = false;  ///< t_, squeeze_, detach_, ...
   bool makes_views = false;                ///< a result may share memory with an argument
   bool is_composite = false;               ///< calls other operators instead of having kernels
+  bool is_of_libtorch = false;             ///< one that comes with LibTorch
+  bool is_deterministic = true;            ///< false: two runs may differ in bits
+  bool has_out_argument = false;           ///< fills an argument that is given for its results
+  std::shared_ptr<const c10::OperatorHandle> handle = {};
 };
 
 /// One call of an operator that has not run yet.
@@ -122,6 +131,11 @@ class UnobservedScope {
  private:
   c10::impl::ExcludeDispatchKeyGuard exclude_;
 };
+
+/// Runs an operator once more, below autograd, autocast and all observers: the arguments on `stack`
+/// are replaced by the results. Gradient mode and arguments must be those of the first run: some
+/// operators choose their kernel by them.
+void run_again(const OperatorInfo& info, std::vector<c10::IValue>& stack);
 
 /// The operators that the dispatcher knows by this name: "aten::add" has several overloads,
 /// "aten::add.Tensor" is one.

@@ -52,6 +52,10 @@ MemoryCategory Ledger::Block::category() const {
   return static_cast<MemoryCategory>(std::countr_zero(static_cast<std::uint8_t>(labels | saved)));
 }
 
+LiveBlock Ledger::live_block(const Block& block) {
+  return {block.number, block.requested, block.bytes, block.category(), block.layer};
+}
+
 Ledger& Ledger::instance() {
   // Never destroyed: tensors of static storage duration are freed after everything else.
   static auto* const ledger = [] {
@@ -250,6 +254,13 @@ void Ledger::label(const void* memory, MemoryCategory category) {
   change(found->second, [&](Block& block) { block.labels |= bit_of(category); });
 }
 
+std::optional<LiveBlock> Ledger::find(const void* memory) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(memory);
+  if (found == blocks_.end()) return std::nullopt;
+  return live_block(found->second);
+}
+
 std::int64_t Ledger::label_saved(const void* memory, std::int32_t layer) {
   const std::lock_guard lock(mutex_);
   const auto found = blocks_.find(memory);
@@ -339,8 +350,7 @@ std::vector<LiveBlock> Ledger::add_listener(LedgerListener& listener) {
   const std::lock_guard lock(mutex_);
   std::vector<LiveBlock> live;
   live.reserve(blocks_.size());
-  for (const auto& [memory, block] : blocks_)
-    live.push_back({block.number, block.requested, block.bytes, block.category(), block.layer});
+  for (const auto& [memory, block] : blocks_) live.push_back(live_block(block));
   std::sort(live.begin(), live.end(),
             [](const LiveBlock& a, const LiveBlock& b) { return a.number < b.number; });
   listeners_.push_back(&listener);

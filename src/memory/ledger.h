@@ -68,6 +68,7 @@ class Ledger final : public BlockSource {
 
   /// The block gets a category besides those that it has. Unknown blocks are left alone.
   void label(const void* block, MemoryCategory category);
+  std::optional<LiveBlock> find(const void* block) const;
   /// Counts one more (one less) saved tensor of a block. `label_saved` returns the block's number,
   /// -1 of an unknown one, for `unlabel_saved` to tell it from another block at the same place.
   std::int64_t label_saved(const void* block, std::int32_t layer);
@@ -111,6 +112,7 @@ class Ledger final : public BlockSource {
 
   Ledger() = default;
 
+  static LiveBlock live_block(const Block& block);
   static void lock_all();
   static void unlock_all();
 

@@ -34,6 +34,7 @@ bool is_in_tier(Checkpointing tier, const std::string& layer) {
   const bool is_lstm = layer == "lstm_encoder" || layer == "lstm_decoder";
   switch (tier) {
     case Checkpointing::kOff:
+    case Checkpointing::kAuto:
       return false;
     case Checkpointing::kMinimal:
       return is_lstm;

@@ -118,6 +118,7 @@ void Training::finish() {
   result_.checkpointing = model_->options().checkpointing;
   result_.micro_batch_size = training_step_->micro_batch_size();
   result_.peak_bytes = memory.peak_bytes;
+  result_.rematerializer = training_step_->rematerializer_stats();
   result_.out_of_memory_events = memory.out_of_memory_events - refusals_before_;
 }
 

@@ -104,9 +104,13 @@ double TrainingStep::run_passes(const Batch& batch) {
 /// Adds `share` of the gradients of a batch; that share of its loss.
 double TrainingStep::run_pass(const Batch& batch, double share) {
   begin_phase("forward");
-  auto loss =
-      quantile_loss(model_->forward(batch.input), batch.target, model_->options().quantiles);
-  if (share < 1.0) loss = loss * share;
+  const auto& options = model_->options();
+  const auto forward = [&] {
+    const auto loss = quantile_loss(model_->forward(batch.input), batch.target, options.quantiles);
+    return share < 1.0 ? loss * share : loss;
+  };
+  const bool is_auto = options.checkpointing == Checkpointing::kAuto;
+  const auto loss = is_auto ? rematerializer().forward(forward) : forward();
   const auto value = loss.item<double>();
   if (!std::isfinite(value)) return value;
   begin_phase("backward");
@@ -120,12 +124,21 @@ bool TrainingStep::use_less_memory(std::int64_t batch_size) {
     model_->set_checkpointing(Checkpointing::kMinimal);
   } else if (tier == Checkpointing::kMinimal) {
     model_->set_checkpointing(Checkpointing::kAggressive);
-  } else {
-    const std::int64_t now = std::min(micro_batch_size_, batch_size);
-    if (now == 1) return false;
+  } else if (const std::int64_t now = std::min(micro_batch_size_, batch_size); now > 1) {
     micro_batch_size_ = (now + 1) / 2;
+  } else if (tier == Checkpointing::kAuto) {
+    rematerializer_.reset();
+    model_->set_checkpointing(Checkpointing::kAggressive);
+  } else {
+    return false;
   }
   return true;
+}
+
+/// Within the budget that holds now.
+Rematerializer& TrainingStep::rematerializer() {
+  if (!rematerializer_) rematerializer_.emplace(RematerializerOptions{memory_stats().budget_bytes});
+  return *rematerializer_;
 }
 
 void TrainingStep::begin_phase(const char* name) const {

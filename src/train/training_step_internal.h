@@ -3,6 +3,7 @@
 #pragma once
 
 #include "reprise/dataset.h"
+#include "reprise/rematerializer.h"
 #include "reprise/tft.h"
 #include "reprise/trainer.h"
 #include "train/adam_internal.h"
@@ -16,7 +17,8 @@ namespace reprise::detail {
 
 /// Forward, backward and optimiser of one batch. A step that does not fit into memory is started
 /// again, bit for bit, with the next tier (off, minimal, aggressive), and then in ever smaller
-/// micro-batches; the steps after it begin where it ended.
+/// micro-batches; with auto in ever smaller micro-batches, and at last, those of one window, with
+/// aggressive. The steps after it begin where it ended.
 class TrainingStep {
  public:
   /// Labels the memory of the parameters, and makes the optimiser's state.
@@ -31,6 +33,9 @@ class TrainingStep {
   void try_backward(const Batch& batch);
 
   std::int64_t micro_batch_size() const { return micro_batch_size_; }
+  RematerializerStats rematerializer_stats() const {
+    return rematerializer_ ? rematerializer_->stats() : RematerializerStats{};
+  }
   /// What did not fit since the last call.
   std::vector<MemoryRetry> take_retries();
 
@@ -50,12 +55,14 @@ class TrainingStep {
   double run_passes(const Batch& batch);
   double run_pass(const Batch& batch, double share);
   bool use_less_memory(std::int64_t batch_size);
+  Rematerializer& rematerializer();
   void begin_phase(const char* name) const;
 
   TemporalFusionTransformer& model_;
   const TrainOptions& options_;
   Adam adam_;
   std::int64_t micro_batch_size_;
+  std::optional<Rematerializer> rematerializer_;  ///< of checkpointing auto
   std::int64_t step_ = 0;
   std::vector<MemoryRetry> retries_;
 };

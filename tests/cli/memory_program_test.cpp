@@ -93,6 +93,32 @@ TEST(TrainProgram, RecomputesMoreWhereAStepDoesNotFitItsBudget) {
   EXPECT_EQ(lines[0]["retry"]["checkpointing"], "minimal");
 }
 
+TEST(TrainProgram, DecidesOperatorByOperatorWithinItsBudget) {
+  const WorkFolder work;
+  work.write("sales.csv", sales_csv(2, 150));
+  const std::vector<std::int64_t> bytes = tier_bytes(work);
+  const Outcome outcome =
+      work.reprise(arguments("train", {"--out", "run", "--checkpointing", "auto", "--memory-budget",
+                                       std::to_string(bytes[2]), "--max-steps", "4"}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, ContainsRegex("Recomputed [0-9.]+ operators a step, [0-9.]+ ms; last "
+                                         "planned step: foretold peak [0-9,]+ bytes, measured "));
+  EXPECT_THAT(work.read("run/config.toml"), HasSubstr("checkpointing = \"auto\"\n"));
+  const json summary = json::parse(work.read("run/summary.json"));
+  EXPECT_EQ(summary["tier"], "auto");
+  EXPECT_EQ(summary["retries"], json::array());
+  EXPECT_LE(summary["peak_bytes"].get<std::int64_t>(), bytes[2]);
+  const json& rematerializer = summary["rematerializer"];
+  EXPECT_EQ(rematerializer["steps"], 4);
+  EXPECT_GT(rematerializer["replayed_operations"].get<int>(), 0);
+  EXPECT_EQ(rematerializer["predicted_peak_bytes"], rematerializer["measured_peak_bytes"]);
+
+  // The same weights as without a budget.
+  const Outcome plain = work.reprise(arguments("train", {"--out", "plain", "--max-steps", "4"}));
+  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  EXPECT_EQ(work.read("run/model.safetensors"), work.read("plain/model.safetensors"));
+}
+
 enum class Ending { kBeforeTheRun, kFailed, kFinished };
 
 // Trains with that much address space, and checks what is left behind.

@@ -64,10 +64,9 @@ std::vector<Field> model_fields(Settings& settings) {
       {"checkpointing",
        "TIER",
        "activations kept (off) or recomputed: LSTMs (minimal), encoders and attention too "
-       "(aggressive)",
+       "(aggressive), what the memory budget asks for (auto)",
        &model.checkpointing,
-       {"off", "minimal", "aggressive"},
-       {"auto"}},
+       {"off", "minimal", "aggressive", "auto"}},
       {"checkpoint_layer", "NAME=on|off,..", "a layer recomputed or not, whatever the tier says",
        &model.checkpoint_layers},
       {"precision", "TYPE", "of the arithmetic: fp32", &settings.precision, {"fp32"}, {"bf16"}},

@@ -21,7 +21,8 @@ const std::map<std::string, Normalization> kNormalizations = {{"series", Normali
 const std::map<std::string, Checkpointing> kCheckpointings = {
     {"off", Checkpointing::kOff},
     {"minimal", Checkpointing::kMinimal},
-    {"aggressive", Checkpointing::kAggressive}};
+    {"aggressive", Checkpointing::kAggressive},
+    {"auto", Checkpointing::kAuto}};
 
 template <typename T>
 constexpr bool kIsList = false;

@@ -36,6 +36,21 @@ std::string local_date_time() {
   return std::string(buffer, size);
 }
 
+nlohmann::ordered_json rematerializer_json(const RematerializerStats& stats) {
+  nlohmann::ordered_json document = {{"steps", stats.steps},
+                                     {"evictions", stats.evictions},
+                                     {"replayed_operations", stats.replayed_operations},
+                                     {"replay_ms", stats.replay_ms},
+                                     {"planning_ms", stats.planning_ms}};
+  if (stats.is_planned) {
+    document["predicted_peak_bytes"] = stats.predicted_peak_bytes;
+    document["measured_peak_bytes"] = stats.measured_peak_bytes;
+    document["predicted_replay_ms"] = stats.predicted_replay_ms;
+    document["smallest_budget_bytes"] = stats.smallest_budget_bytes;
+  }
+  return document;
+}
+
 nlohmann::ordered_json memory_json(const RunSummary& summary) {
   const TrainResult& result = summary.result;
   nlohmann::ordered_json document = {{"batch_size", summary.options.batch_size},
@@ -47,6 +62,9 @@ nlohmann::ordered_json memory_json(const RunSummary& summary) {
   document["peak_resident_bytes"] = summary.peak_resident_bytes;
   document["out_of_memory_events"] = result.out_of_memory_events;
   document["retries"] = retries_json(result.retries);
+  if (result.rematerializer.steps > 0) {
+    document["rematerializer"] = rematerializer_json(result.rematerializer);
+  }
   return document;
 }
 

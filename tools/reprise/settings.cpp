@@ -50,6 +50,14 @@ void settle(Settings& settings) {
   }
 }
 
+void require_tier(const Settings& settings, const std::string& who) {
+  if (settings.model.checkpointing == Checkpointing::kAuto) {
+    throw OptionError("checkpointing",
+                      "--checkpointing: auto decides in training, operator by operator; " + who +
+                          " takes off, minimal or aggressive");
+  }
+}
+
 void require_cpu(const Settings& settings, const std::string& who) {
   if (settings.train.device != "cpu") {
     throw OptionError("device", "--device: " + who + " measures tensors on the CPU, not on " +

@@ -55,6 +55,8 @@ void settle(Settings& settings);
 /// Throws `OptionError` when the device is not the CPU, whose tensors are counted one by one. `who`
 /// needs that.
 void require_cpu(const Settings& settings, const std::string& who);
+/// Throws `OptionError` where the layers to recompute are not chosen before a training.
+void require_tier(const Settings& settings, const std::string& who);
 
 /// Throws `OptionError` when `device` is not cpu or cuda[:N], or is not on this machine.
 void check_device(const std::string& device);

@@ -128,6 +128,25 @@ class StepListener {
   bool has_overshot_ = false;
 };
 
+// What checkpointing auto did, beside what was foretold.
+std::string rematerializer_text(const TrainResult& result) {
+  const RematerializerStats& stats = result.rematerializer;
+  if (stats.steps == 0) {
+    return "";
+  }
+  const double per_step = 1.0 / static_cast<double>(stats.steps);
+  std::string text = "Recomputed " +
+                     format_fixed(static_cast<double>(stats.replayed_operations) * per_step, 1) +
+                     " operators a step, " + format_fixed(stats.replay_ms * per_step, 2) + " ms";
+  if (stats.is_planned) {
+    text += "; last planned step: foretold peak " + format_count(stats.predicted_peak_bytes) +
+            " bytes, measured " + format_count(stats.measured_peak_bytes) + "; foretold " +
+            format_fixed(stats.predicted_replay_ms, 2) + " ms recomputed; planned in " +
+            format_fixed(stats.planning_ms, 1) + " ms";
+  }
+  return text + "\n";
+}
+
 std::string result_text(const RunSummary& summary) {
   const TrainResult& result = summary.result;
   const auto steps = static_cast<double>(result.steps);
@@ -140,7 +159,8 @@ std::string result_text(const RunSummary& summary) {
          format_fixed(static_cast<double>(result.windows) * per_s, 0) + " samples/s, loader " +
          format_fixed(result.loader_wait_s * per_s * 100.0, 1) + " % of the time, peak " +
          format_bytes(result.peak_bytes) + " of tensors" +
-         (budget > 0 ? " (budget " + format_bytes(budget) + ")" : "") + "\n";
+         (budget > 0 ? " (budget " + format_bytes(budget) + ")" : "") + "\n" +
+         rematerializer_text(result);
 }
 
 // The steps of `run_training`, and what they hand on.

@@ -71,6 +71,7 @@ nlohmann::ordered_json report_json(const GradientReport& report) {
 
 int run_verify(Settings& settings, Terminal& terminal) {
   settle(settings);
+  require_tier(settings, "verify");
   if (settings.model.checkpointing == Checkpointing::kOff &&
       settings.model.checkpoint_layers.empty()) {
     settings.model.checkpointing = Checkpointing::kAggressive;

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The optimal schedule of a chain of stages, for every number of bytes at once.
+///
+/// The dynamic program of Beaumont et al. 2019 ("Optimal checkpointing for heterogeneous chains",
+/// RR-9302), with several options per stage. Bytes are rounded up to slots, so that no solution
+/// takes more than it says.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "plan/remat_chain.h"
+
+namespace reprise::detail {
+
+class ChainSolver {
+ public:
+  /// Solves for up to `most_bytes` beside those that are in use whatever the plan.
+  ChainSolver(const RematIndex& index, const Chain& chain, const ChainCosts& costs,
+              std::int64_t most_bytes);
+
+  /// None: no schedule of the chain fits.
+  std::optional<Schedule> schedule(std::int64_t bytes) const;
+
+  /// Steps of the inner loop that a chain takes.
+  static double work(const RematIndex& index, const Chain& chain);
+
+ private:
+  using Costs = std::vector<float>;  // per number of slots
+
+  /// The best of a segment with a number of slots: a cut or an option, or neither.
+  struct Choice {
+    float cost = 0.0F;
+    std::int32_t cut = kNone;
+    std::int32_t option = kNone;
+  };
+
+  void choose_slot(std::int64_t most_bytes);
+  std::int32_t slots(std::int64_t bytes) const;
+  std::int32_t fine_slots(std::int64_t bytes) const;
+  void number_segments();
+  const Costs& segment(std::int32_t first, std::int32_t end) const;
+  void solve_segment(std::int32_t first, std::int32_t end, Costs& costs) const;
+  void solve_forward(std::int32_t first);
+  std::int32_t least_forward_slots(std::int32_t first, std::int32_t end_cut,
+                                   const StageOption& option) const;
+  Choice segment_choice(std::int32_t first, std::int32_t end, std::int32_t slots) const;
+  Choice forward_choice(std::int32_t first, std::int32_t fine_slots) const;
+  std::int32_t segment_slots(std::int32_t end_cut, std::int32_t fine_slots) const;
+  void write_segment(std::int32_t first, std::int32_t end, std::int32_t slots,
+                     Schedule& schedule) const;
+  void write_option(const StageOption& option, Schedule& schedule) const;
+
+  const RematIndex& index_;
+  const Chain& chain_;
+  const ChainCosts& costs_;
+  std::int64_t slot_bytes_ = 1;
+  std::int32_t most_slots_ = 0;
+  std::int32_t fineness_ = 1;                 // fine slots per slot
+  std::vector<std::int32_t> segment_number_;  // per pair of cuts
+  std::vector<Costs> segments_;
+  std::vector<Costs> forward_;  // per cut: from there to the end, in fine slots
+};
+
+}  // namespace reprise::detail

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "plan/remat_bounds.h"
+#include "plan/remat_chain_solver.h"
+#include "plan/remat_cuts.h"
+#include "plan/remat_schedule.h"
+#include "plan/remat_search.h"
+
+namespace reprise {
+namespace detail {
+namespace {
+
+constexpr std::int64_t kMostRungWork = 400'000;  // operations and events, once for each rung
+constexpr std::int64_t kSmall = 200;             // where there is time for many tries
+constexpr std::int64_t kLarge = 1'000;
+constexpr std::int32_t kMostDescent = 2;  // replays, for each operation
+
+void add_unkeepable(const RematIndex& index, std::int32_t value, std::int32_t event,
+                    Schedule& schedule) {
+  std::set<std::int32_t> operations;
+  std::vector<std::int32_t> open{value};
+  while (!open.empty()) {
+    const auto& it = index.graph.values[open.back()];
+    open.pop_back();
+    if (it.can_be_kept || !operations.insert(it.made_by).second) continue;
+    const auto& inputs = index.graph.operations[it.made_by].inputs;
+    open.insert(open.end(), inputs.begin(), inputs.end());
+  }
+  for (const std::int32_t i : operations) schedule.push_back({event, i});
+}
+
+/// What must run again even where everything that can be kept is.
+Schedule unavoidable(const RematIndex& index) {
+  Schedule schedule;
+  for (std::int32_t e = 0; e < index.events; ++e) {
+    const auto& event = index.graph.events[e];
+    if (event.kind == RematEvent::Kind::kNeed) add_unkeepable(index, event.value, e, schedule);
+  }
+  return schedule;
+}
+
+/// Schedules of which none is both smaller and faster than another.
+class Front {
+ public:
+  void add(const RematIndex& index, const Schedule& schedule) {
+    const Timeline line = lay_out(index, schedule, whole_step(index));
+    if (!line.is_valid) return;
+    auto it = entries_.upper_bound(line.peak_bytes);
+    if (it != entries_.begin() && std::prev(it)->second.replay_ms <= line.replay_ms) return;
+    while (it != entries_.end() && it->second.replay_ms >= line.replay_ms) it = entries_.erase(it);
+    entries_[line.peak_bytes] = {line.replay_ms, without_useless(schedule, line)};
+  }
+
+  struct Entry {
+    double replay_ms = 0.0;
+    Schedule schedule;
+  };
+
+  /// The fastest within the budget, or nothing.
+  const Entry* best(std::int64_t budget_bytes) const {
+    const auto it = entries_.upper_bound(budget_bytes);
+    return it == entries_.begin() ? nullptr : &std::prev(it)->second;
+  }
+
+  const std::map<std::int64_t, Entry>& entries() const { return entries_; }
+
+ private:
+  std::map<std::int64_t, Entry> entries_;  // by peak
+};
+
+/// Schedules for a ladder of budgets.
+///
+/// The answer to a budget is the best of what was found on all rungs up to the first at or above
+/// it. A larger budget has no fewer rungs, so it never gets a slower plan.
+class Planner {
+ public:
+  explicit Planner(const RematGraph& graph)
+      : index_(graph), least_bytes_(least_budget_bytes(index_)) {
+    const Schedule base = unavoidable(index_);
+    front_.add(index_, base);
+    plain_bytes_ = front_.entries().begin()->first;
+    for (std::int32_t v = 0; v < index_.values; ++v) {
+      const bool is_held = graph.values[v].held_until == index_.operations;
+      if (is_held || index_.is_pinned[v]) fixed_bytes_ += index_.bytes(v);
+    }
+    fixed_bytes_ += graph.base_bytes;
+    make_rungs();
+    descend(base);
+  }
+
+  void climb(std::int64_t budget_bytes) {
+    for (const std::int64_t rung : rungs_) {
+      visit(rung);
+      if (rung >= budget_bytes) break;
+    }
+  }
+
+  const Front& front() const { return front_; }
+  const RematIndex& index() const { return index_; }
+  std::int64_t plain_bytes() const { return plain_bytes_; }
+  std::int64_t least_bytes() const { return least_bytes_; }
+
+ private:
+  /// Half in equal ratios, since a smaller budget needs finer steps, and half in equal steps.
+  void make_rungs() {
+    const std::int64_t count = std::clamp<std::int64_t>(kMostRungWork / (size() + 1), 80, 200) / 2;
+    const std::int64_t floor = index_.graph.base_bytes;  // in use at all moments
+    const auto least = static_cast<double>(std::max<std::int64_t>(1, least_bytes_ - floor));
+    const auto most = static_cast<double>(plain_bytes_ - floor);
+    for (std::int64_t i = 0; i <= count; ++i) {
+      const double share = static_cast<double>(i) / static_cast<double>(count);
+      for (const double bytes :
+           {least + (most - least) * share, least * std::pow(most / least, share)}) {
+        rungs_.push_back(
+            std::clamp(floor + static_cast<std::int64_t>(bytes), least_bytes_, plain_bytes_));
+      }
+    }
+    std::sort(rungs_.begin(), rungs_.end());
+    rungs_.erase(std::unique(rungs_.begin(), rungs_.end()), rungs_.end());
+  }
+
+  /// From keeping everything down, by moves alone.
+  void descend(Schedule schedule) {
+    const auto most_replays = static_cast<std::size_t>(kMostDescent * index_.operations);
+    const std::size_t step = 1 + static_cast<std::size_t>(size() / kLarge);
+    for (std::size_t left = rungs_.size(); left > 0; left -= std::min(left, step)) {
+      // A step at a time, deep recomputation never becomes good; that is for the chain.
+      if (schedule.size() > most_replays) break;
+      const std::int64_t rung = rungs_[left - 1];
+      schedule = shrink(index_, std::move(schedule), rung);
+      front_.add(index_, schedule);
+      front_.add(index_, fill(index_, schedule, rung));
+    }
+  }
+
+  void visit(std::int64_t rung) {
+    if (rung > fixed_bytes_ && plain_bytes_ > fixed_bytes_) {
+      const auto found = solver(rung).schedule(rung - fixed_bytes_);
+      if (found) try_on(*found, rung);
+    }
+    if (size() > kSmall) return;
+    std::vector<Schedule> known;
+    for (const auto& [peak_bytes, entry] : front_.entries()) {
+      if (peak_bytes <= rung) known.push_back(entry.schedule);
+    }
+    for (const auto& schedule : known) {
+      front_.add(index_, fill(index_, schedule, rung));
+      // Smaller than it must be, so that other values can come back.
+      for (const std::int64_t percent : {5, 10, 20, 30}) {
+        const std::int64_t less = rung - (rung - index_.graph.base_bytes) * percent / 100;
+        front_.add(index_, fill(index_, shrink(index_, schedule, less), rung));
+      }
+    }
+  }
+
+  std::int64_t size() const { return index_.operations + index_.events; }
+
+  void try_on(const Schedule& schedule, std::int64_t rung) {
+    const Schedule small = shrink(index_, schedule, rung);
+    front_.add(index_, small);
+    front_.add(index_, fill(index_, small, rung));
+  }
+
+  /// One table for all budgets between two powers of 8, where its slots are fine enough.
+  const ChainSolver& solver(std::int64_t rung) {
+    std::int64_t most = plain_bytes_ - fixed_bytes_;
+    while (most / 8 >= std::max<std::int64_t>(rung - fixed_bytes_, 64)) most /= 8;
+    if (!chain_) {
+      chain_ = std::make_unique<Chain>(choose_chain(index_));
+      costs_ = std::make_unique<ChainCosts>(chain_costs(index_, *chain_));
+    }
+    auto& solver = solvers_[most];
+    if (!solver) solver = std::make_unique<ChainSolver>(index_, *chain_, *costs_, most);
+    return *solver;
+  }
+
+  RematIndex index_;
+  std::int64_t least_bytes_ = 0;
+  std::int64_t plain_bytes_ = 0;
+  std::int64_t fixed_bytes_ = 0;  // in use whatever the plan
+  std::vector<std::int64_t> rungs_;
+  Front front_;
+  std::unique_ptr<Chain> chain_;
+  std::unique_ptr<ChainCosts> costs_;
+  std::map<std::int64_t, std::unique_ptr<ChainSolver>> solvers_;
+};
+
+}  // namespace
+}  // namespace detail
+
+RematPlan plan_without_replay(const RematGraph& graph) {
+  graph.validate();
+  const detail::RematIndex index(graph);
+  return detail::to_plan(index, detail::unavoidable(index));
+}
+
+RematSolution plan_rematerialisation(const RematGraph& graph, std::int64_t budget_bytes) {
+  graph.validate();
+  detail::Planner planner(graph);
+  if (budget_bytes < planner.plain_bytes()) planner.climb(budget_bytes);
+  const auto& front = planner.front();
+  const auto* best = front.best(budget_bytes);
+  RematSolution solution;
+  solution.is_feasible = best != nullptr;
+  if (best == nullptr) best = &front.entries().begin()->second;
+  solution.plan = detail::to_plan(planner.index(), best->schedule);
+  solution.forecast = simulate(graph, solution.plan);
+  solution.least_replay_ms = detail::least_replay_ms(planner.index(), budget_bytes);
+  solution.smallest_budget_bytes = front.entries().begin()->first;
+  solution.least_budget_bytes = planner.least_bytes();
+  return solution;
+}
+
+std::vector<RematPoint> rematerialisation_curve(const RematGraph& graph) {
+  graph.validate();
+  detail::Planner planner(graph);
+  planner.climb(planner.plain_bytes());
+  std::vector<RematPoint> curve;
+  for (const auto& [peak_bytes, entry] : planner.front().entries()) {
+    curve.push_back({peak_bytes, entry.replay_ms});
+  }
+  return curve;
+}
+
+}  // namespace reprise

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reprise/rematerializer.h"
+
+#include "remat/plan_cache.h"
+#include "remat/recorder.h"
+#include "reprise/errors.h"
+#include "reprise/memory_budget.h"
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace reprise {
+namespace {
+
+thread_local bool is_recording = false;
+
+}  // namespace
+
+struct Rematerializer::Impl {
+  explicit Impl(const RematerializerOptions& options)
+      : handler([this](std::int64_t missing_bytes) { return evict(missing_bytes); }) {
+    if (options.budget_bytes < 0) {
+      throw OptionError("budget_bytes", "budget_bytes: must not be negative, got " +
+                                            std::to_string(options.budget_bytes));
+    }
+    if (options.budget_bytes == 0) return;
+    budget.emplace(options.budget_bytes);
+    plans = std::make_shared<detail::PlanCache>(options.budget_bytes);
+  }
+
+  bool evict(std::int64_t missing_bytes) {
+    std::int64_t freed_bytes = 0;
+    for (const auto& tape : live_tapes()) {
+      if (freed_bytes < missing_bytes) freed_bytes += tape->evict(missing_bytes - freed_bytes);
+    }
+    return freed_bytes > 0;
+  }
+
+  std::vector<std::shared_ptr<detail::Tape>> live_tapes() {
+    std::vector<std::shared_ptr<detail::Tape>> live;
+    const std::lock_guard lock(mutex);
+    for (const auto& weak : tapes) {
+      if (auto tape = weak.lock()) live.push_back(std::move(tape));
+    }
+    return live;
+  }
+
+  std::shared_ptr<detail::Tape> new_tape() {
+    detail::TapeOptions tape_options;
+    if (plans) {
+      const auto next = plans->next();
+      tape_options = {plans, next.plan, next.is_profiled};
+    }
+    auto tape = std::make_shared<detail::Tape>(counters, std::move(tape_options));
+    const std::lock_guard lock(mutex);
+    std::erase_if(tapes, [](const auto& weak) { return weak.expired(); });
+    tapes.push_back(tape);
+    ++steps;
+    return tape;
+  }
+
+  std::shared_ptr<detail::TapeCounters> counters = std::make_shared<detail::TapeCounters>();
+  std::mutex mutex;  ///< of those below
+  std::vector<std::weak_ptr<detail::Tape>> tapes;
+  std::int64_t steps = 0;
+  std::optional<MemoryBudget> budget;
+  std::shared_ptr<detail::PlanCache> plans;
+  MemoryPressureHandler handler;
+};
+
+Rematerializer::Rematerializer(const RematerializerOptions& options)
+    : impl_(std::make_unique<Impl>(options)) {}
+
+Rematerializer::~Rematerializer() = default;
+
+RematerializerStats Rematerializer::stats() const {
+  const std::lock_guard lock(impl_->mutex);
+  const auto& counters = *impl_->counters;
+  RematerializerStats stats{.steps = impl_->steps,
+                            .operations = counters.operations,
+                            .evictions = counters.evictions,
+                            .evicted_bytes = counters.evicted_bytes,
+                            .replayed_operations = counters.replayed_operations,
+                            .replay_ms = static_cast<double>(counters.replay_ns) / 1e6};
+  if (!impl_->plans) return stats;
+  stats.planning_ms = impl_->plans->planning_ms();
+  if (const auto last = impl_->plans->last()) {
+    stats.is_planned = true;
+    stats.predicted_peak_bytes = last->forecast.peak_bytes;
+    stats.predicted_replay_ms = last->forecast.replay_ms;
+    stats.measured_peak_bytes = last->peak_bytes;
+    stats.smallest_budget_bytes = last->smallest_budget_bytes;
+    stats.least_replay_ms = last->least_replay_ms;
+  }
+  return stats;
+}
+
+struct Rematerializer::Recording::State {
+  explicit State(Impl& impl) : recorder(impl.new_tape()) { is_recording = true; }
+  ~State() { is_recording = false; }
+
+  detail::Recorder recorder;
+};
+
+Rematerializer::Recording::Recording(Rematerializer& rematerializer) {
+  if (!is_recording) state_ = std::make_unique<State>(*rematerializer.impl_);
+}
+
+Rematerializer::Recording::~Recording() = default;
+
+}  // namespace reprise
