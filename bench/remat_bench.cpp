@@ -2,6 +2,9 @@
 // Training steps within shares of the memory that a plain step takes for its activations: what is
 // run again, and how long the step is beside a plain one in the same run. Prints Markdown.
 //     remat_bench mlp|transformer|chain [share...]
+//     remat_bench sweep
+// The sweep runs small models within 50 budgets each: exit code 1 where a peak is above its budget,
+// or a gradient is not that of a plain step.
 #include "reprise/errors.h"
 #include "reprise/memory.h"
 #include "reprise/rematerializer.h"
@@ -38,6 +41,17 @@ Model mlp(int layers, std::int64_t width, std::int64_t batch) {
   return {[model, x]() mutable { return model->forward(x).square().mean(); }, model->parameters()};
 }
 
+/// Equal layers.
+Model chain(int layers, std::int64_t width, std::int64_t batch) {
+  torch::nn::Sequential model;
+  for (int i = 0; i < layers; ++i) {
+    model->push_back(torch::nn::Linear(width, width));
+    model->push_back(torch::nn::Tanh());
+  }
+  const auto x = torch::randn({batch, width});
+  return {[model, x]() mutable { return model->forward(x).square().mean(); }, model->parameters()};
+}
+
 struct BlockImpl : torch::nn::Module {
   explicit BlockImpl(std::int64_t width, std::int64_t head_count)
       : heads(head_count),
@@ -52,7 +66,8 @@ struct BlockImpl : torch::nn::Module {
     const auto batch = x.size(0);
     const auto steps = x.size(1);
     const auto width = x.size(2);
-    const auto parts = qkv(norm1(x)).view({batch, steps, 3, heads, width / heads}).permute({2, 0, 3, 1, 4});
+    const auto parts =
+        qkv(norm1(x)).view({batch, steps, 3, heads, width / heads}).permute({2, 0, 3, 1, 4});
     const auto attended = at::scaled_dot_product_attention(parts[0], parts[1], parts[2]);
     const auto y = x + out(attended.transpose(1, 2).reshape({batch, steps, width}));
     return y + down(torch::gelu(up(norm2(y))));
@@ -90,7 +105,8 @@ class Bench {
     plain_bytes_ = reprise::memory_stats().peak_bytes - start_bytes_;
     std::printf("plain: %.1f MB of activations at the peak\n\n", plain_bytes_ / 1e6);
     std::printf(
-        "| share asked | share taken | foretold - taken [bytes] | replayed / plain step [%%] | foretold "
+        "| share asked | share taken | foretold - taken [bytes] | replayed / plain step [%%] | "
+        "foretold "
         "[%%] | step / plain step | replayed operations |\n|---|---|---|---|---|---|---|\n");
   }
 
@@ -99,7 +115,8 @@ class Bench {
     double ours_s = plain_s;
     reprise::RematerializerStats before;
     reprise::RematerializerStats after;
-    const auto budget = start_bytes_ + static_cast<std::int64_t>(share * static_cast<double>(plain_bytes_));
+    const auto budget =
+        start_bytes_ + static_cast<std::int64_t>(share * static_cast<double>(plain_bytes_));
     std::int64_t peak = 0;
     for (int i = 0; i < 2; ++i) plain_s = std::min(plain_s, seconds_of([&] { plain(); }));
     try {
@@ -108,9 +125,9 @@ class Bench {
         before = rematerializer.stats();
         reprise::reset_peak_memory();
         ours_s = std::min(ours_s, seconds_of([&] {
-          zero();
-          rematerializer.forward(model_.loss).backward();
-        }));
+                            zero();
+                            rematerializer.forward(model_.loss).backward();
+                          }));
         after = rematerializer.stats();
         peak = reprise::memory_stats().peak_bytes;
       }
@@ -144,10 +161,66 @@ class Bench {
   std::int64_t plain_bytes_ = 0;
 };
 
+/// Whether the planned step within each of 50 budgets stays below it, with equal gradients; and how
+/// far from the foretold peaks it was.
+bool sweep(const char* name, const Model& model) {
+  constexpr int kBudgets = 50;
+  const auto gradients_within = [&](reprise::Rematerializer* rematerializer) {
+    const auto loss =
+        rematerializer == nullptr ? model.loss() : rematerializer->forward(model.loss);
+    return torch::autograd::grad({loss}, model.parameters);
+  };
+  const auto expected = gradients_within(nullptr);
+  const auto start = reprise::memory_stats().current_bytes;
+  reprise::reset_peak_memory();
+  gradients_within(nullptr);
+  const auto plain = reprise::memory_stats().peak_bytes - start;
+  int fitting = 0;
+  int wrong = 0;
+  int foretold = 0;
+  std::int64_t largest_difference = 0;
+  for (int i = kBudgets; i > 0; --i) {
+    const auto budget = start + plain * i / kBudgets;
+    try {
+      reprise::Rematerializer rematerializer({.budget_bytes = budget});
+      for (int step = 0; step < 3; ++step) {
+        reprise::reset_peak_memory();
+        const auto gradients = gradients_within(&rematerializer);
+        bool is_right = reprise::memory_stats().peak_bytes <= budget;
+        for (std::size_t j = 0; j < expected.size(); ++j)
+          is_right = is_right && torch::equal(gradients[j], expected[j]);
+        wrong += is_right ? 0 : 1;
+      }
+      const auto stats = rematerializer.stats();
+      const auto difference = std::abs(stats.predicted_peak_bytes - stats.measured_peak_bytes);
+      foretold += stats.is_planned && difference == 0 ? 1 : 0;
+      if (stats.is_planned) largest_difference = std::max(largest_difference, difference);
+      ++fitting;
+    } catch (const reprise::BudgetError&) {
+      break;
+    }
+  }
+  std::printf("| %s | %d | %d | %d | %lld (%.2f %%) |\n", name, fitting, wrong, foretold,
+              static_cast<long long>(largest_difference),
+              100.0 * static_cast<double>(largest_difference) / static_cast<double>(start + plain));
+  std::fflush(stdout);
+  return wrong == 0 && fitting > 0;
+}
+
+int sweep_all() {
+  std::printf(
+      "| model | budgets that fit, of 50 | steps that were wrong | peaks foretold to the byte | "
+      "largest difference [bytes] |\n|---|---|---|---|---|\n");
+  bool is_right = sweep("MLP", mlp(12, 128, 512));
+  is_right = sweep("transformer", transformer(4, 64, 64, 4)) && is_right;
+  is_right = sweep("chain", chain(100, 64, 256)) && is_right;
+  return is_right ? 0 : 1;
+}
+
 Model model_of(const std::string& name) {
   if (name == "mlp") return mlp(32, 1024, 2048);
   if (name == "transformer") return transformer(12, 512, 256, 16);
-  if (name == "chain") return mlp(334, 64, 512);
+  if (name == "chain") return chain(1000, 64, 256);
   std::fprintf(stderr, "remat_bench: mlp, transformer or chain\n");
   std::exit(2);
 }
@@ -157,6 +230,7 @@ Model model_of(const std::string& name) {
 int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "mlp";
   torch::manual_seed(1);
+  if (name == "sweep") return sweep_all();
   Bench bench(model_of(name));
   std::vector<double> shares;
   for (int i = 2; i < argc; ++i) shares.push_back(std::atof(argv[i]));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains a stack of layers in a third of the memory that its activations take, with the same
 // gradients. The first step finds its way by itself, the others follow a plan.
-#include "reprise/memory.h"
 #include "reprise/rematerializer.h"
+#include "reprise/memory.h"
 
 #include <torch/torch.h>
 
@@ -34,7 +34,9 @@ int main() {
   torch::manual_seed(1);
   auto model = make_model(12, 256);
   const auto x = torch::randn({1024, 256});
-  const auto loss_of = [&] { return model->forward(x).square().mean(); };
+  const auto loss_of = [&] {
+    return model->forward(x).square().mean();
+  };
 
   const auto start = reprise::memory_stats().current_bytes;
   reprise::reset_peak_memory();
@@ -54,9 +56,10 @@ int main() {
       if (step < 2) model->zero_grad();
     }
     const auto stats = rematerializer.stats();
-    std::printf("last step: foretold peak %lld bytes, measured %lld; %.2f ms of operators run again\n",
-                static_cast<long long>(stats.predicted_peak_bytes),
-                static_cast<long long>(stats.measured_peak_bytes), stats.predicted_replay_ms);
+    std::printf(
+        "last step: foretold peak %lld bytes, measured %lld; %.2f ms of operators run again\n",
+        static_cast<long long>(stats.predicted_peak_bytes),
+        static_cast<long long>(stats.measured_peak_bytes), stats.predicted_replay_ms);
     if (!stats.is_planned || stats.measured_peak_bytes > budget) return 1;
   }
   gradients = gradients_of(model);

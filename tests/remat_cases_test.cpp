@@ -20,8 +20,8 @@
 namespace reprise {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::error_of;
+using ::testing::HasSubstr;
 using testing::random_leaf;
 using testing::random_tensor;
 using testing::Tensors;
@@ -75,10 +75,12 @@ TEST_F(RematCases, ComplexTensorsAndTheirConjugates) {
 }
 
 TEST_F(RematCases, ListsOfTensors) {
-  expect_exact(repeated([&](const Tensor& t) {
-    const auto stacked = torch::stack({t, t.sin(), t.cos()});
-    return torch::einsum("aij,jk->ik", {stacked, weight}) / 50;
-  }, {weight}));
+  expect_exact(repeated(
+      [&](const Tensor& t) {
+        const auto stacked = torch::stack({t, t.sin(), t.cos()});
+        return torch::einsum("aij,jk->ik", {stacked, weight}) / 50;
+      },
+      {weight}));
 }
 
 TEST_F(RematCases, OptionalAndIndexArguments) {
@@ -90,13 +92,15 @@ TEST_F(RematCases, OptionalAndIndexArguments) {
 }
 
 TEST_F(RematCases, InPlaceChanges) {
-  expect_exact(repeated([&](const Tensor& t) {
-    auto y = t.mm(weight).div_(8);
-    y.add_(t).relu_();
-    auto z = y * 2;
-    z.add_(1).sub_(y).div_(2);
-    return z;
-  }, {weight}));
+  expect_exact(repeated(
+      [&](const Tensor& t) {
+        auto y = t.mm(weight).div_(8);
+        y.add_(t).relu_();
+        auto z = y * 2;
+        z.add_(1).sub_(y).div_(2);
+        return z;
+      },
+      {weight}));
 }
 
 TEST_F(RematCases, InPlaceChangesOfPartsAndOfWhatIsReadBefore) {
@@ -130,14 +134,16 @@ TEST_F(RematCases, TensorsThatAreFilledPieceByPiece) {
 }
 
 TEST_F(RematCases, ResultsInGivenMemory) {
-  expect_exact(repeated([&](const Tensor& t) {
-    auto out = torch::empty({kWidth, kWidth});
-    {
-      const torch::NoGradGuard no_grad;
-      torch::mm_out(out, t, weight);
-    }
-    return t * out.sigmoid();
-  }, {weight}));
+  expect_exact(repeated(
+      [&](const Tensor& t) {
+        auto out = torch::empty({kWidth, kWidth});
+        {
+          const torch::NoGradGuard no_grad;
+          torch::mm_out(out, t, weight);
+        }
+        return t * out.sigmoid();
+      },
+      {weight}));
 }
 
 TEST_F(RematCases, GeneratorsOfTheUser) {
@@ -155,14 +161,16 @@ TEST_F(RematCases, GeneratorsOfTheUser) {
 
 TEST_F(RematCases, BuffersThatAreReadAndThenChanged) {
   const auto running = torch::zeros({kWidth});
-  expect_exact(repeated([=](const Tensor& t) {
-    const auto y = t - running;
-    {
-      const torch::NoGradGuard no_grad;
-      running.mul_(0.9).add_(t.mean(0), 0.1);
-    }
-    return y * (running + 1).rsqrt();
-  }, {}, {running}));
+  expect_exact(repeated(
+      [=](const Tensor& t) {
+        const auto y = t - running;
+        {
+          const torch::NoGradGuard no_grad;
+          running.mul_(0.9).add_(t.mean(0), 0.1);
+        }
+        return y * (running + 1).rsqrt();
+      },
+      {}, {running}));
 }
 
 struct Cube : torch::autograd::Function<Cube> {
@@ -182,13 +190,15 @@ TEST_F(RematCases, FunctionsOfTheUser) {
 }
 
 TEST_F(RematCases, Autocast) {
-  expect_exact(repeated([&](const Tensor& t) {
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-    const auto y = torch::linear(t, weight).relu() / 8;
-    at::autocast::set_autocast_enabled(at::kCPU, false);
-    at::autocast::clear_cache();
-    return y.to(torch::kFloat) + torch::mm(t, weight) / 8;
-  }, {weight}));
+  expect_exact(repeated(
+      [&](const Tensor& t) {
+        at::autocast::set_autocast_enabled(at::kCPU, true);
+        const auto y = torch::linear(t, weight).relu() / 8;
+        at::autocast::set_autocast_enabled(at::kCPU, false);
+        at::autocast::clear_cache();
+        return y.to(torch::kFloat) + torch::mm(t, weight) / 8;
+      },
+      {weight}));
 }
 
 TEST_F(RematCases, AttentionThatIsOneOperator) {
@@ -199,17 +209,23 @@ TEST_F(RematCases, AttentionThatIsOneOperator) {
 }
 
 TEST_F(RematCases, RegionsInside) {
-  expect_exact(repeated([&](const Tensor& t) {
-    return checkpoint([&](const Tensor& u) { return u.mm(weight).tanh().mm(weight) / 8; }, t) + t;
-  }, {weight}));
+  expect_exact(repeated(
+      [&](const Tensor& t) {
+        return checkpoint([&](const Tensor& u) { return u.mm(weight).tanh().mm(weight) / 8; }, t) +
+               t;
+      },
+      {weight}));
 }
 
 TEST_F(RematCases, GradientsTakenInForward) {
-  expect_exact(repeated([&](const Tensor& t) {
-    const auto y = t.mm(weight).tanh();
-    const auto slope = torch::autograd::grad({y.sum()}, {t}, {}, true, /*create_graph=*/true)[0];
-    return y + slope * 0.1;
-  }, {weight}));
+  expect_exact(repeated(
+      [&](const Tensor& t) {
+        const auto y = t.mm(weight).tanh();
+        const auto slope =
+            torch::autograd::grad({y.sum()}, {t}, {}, true, /*create_graph=*/true)[0];
+        return y + slope * 0.1;
+      },
+      {weight}));
 }
 
 TEST_F(RematCases, OtherNumberOfThreads) {
@@ -289,7 +305,9 @@ TEST_F(RematTight, RunsBackwardInAnotherThreadOrNever) {
     testing::expect_same_bytes(result, plain);
   }
   const auto before = memory_stats().current_bytes;
-  { const auto unused = rematerializer.forward(step.loss); }
+  {
+    const auto unused = rematerializer.forward(step.loss);
+  }
   EXPECT_EQ(memory_stats().current_bytes, before);
 }
 

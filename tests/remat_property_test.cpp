@@ -59,7 +59,9 @@ class Stack {
       layers_.push_back(kKinds.at(static_cast<std::size_t>(layer_plan.kind)).make());
       if (auto& module = layers_.back().module) adopt(*module, layer_plan.is_frozen);
     }
-    step_.loss = [this] { return loss(); };
+    step_.loss = [this] {
+      return loss();
+    };
   }
 
   const TrainingStep& step() const { return step_; }
@@ -114,9 +116,10 @@ rc::Gen<StepPlan> step_plans() {
       rc::gen::set(&LayerPlan::is_checkpointed,
                    rc::gen::map(in_range(0, 6), [](int i) { return i == 5; })));
   return rc::gen::build<StepPlan>(
-      rc::gen::set(&StepPlan::layers,
-                   rc::gen::resize(kMostLayers,
-                                   rc::gen::nonEmpty(rc::gen::container<std::vector<LayerPlan>>(layer)))),
+      rc::gen::set(
+          &StepPlan::layers,
+          rc::gen::resize(kMostLayers,
+                          rc::gen::nonEmpty(rc::gen::container<std::vector<LayerPlan>>(layer)))),
       rc::gen::set(&StepPlan::is_training), rc::gen::set(&StepPlan::is_applied_twice),
       rc::gen::set(&StepPlan::percent, in_range(40, 101)),
       rc::gen::set(&StepPlan::seed, in_range<std::uint32_t>(0, 1000)));

@@ -60,7 +60,8 @@ struct Block : torch::nn::Module {
       convolutions.push_back(register_module(
           "conv" + std::to_string(i),
           torch::nn::Conv2d(torch::nn::Conv2dOptions(channels, channels, 3).padding(1))));
-      norms.push_back(register_module("norm" + std::to_string(i), torch::nn::BatchNorm2d(channels)));
+      norms.push_back(
+          register_module("norm" + std::to_string(i), torch::nn::BatchNorm2d(channels)));
     }
   }
   Tensor forward(const Tensor& x) {
@@ -81,8 +82,8 @@ TEST_F(RematTest, UpdatesTheRunningStatisticsOfAResidualNetworkOnce) {
 }
 
 TEST_F(RematTest, RunsRecurrentLayersAgain) {
-  auto lstm = torch::nn::LSTM(
-      torch::nn::LSTMOptions(32, 32).num_layers(2).batch_first(true).dropout(0.2));
+  auto lstm =
+      torch::nn::LSTM(torch::nn::LSTMOptions(32, 32).num_layers(2).batch_first(true).dropout(0.2));
   const auto input = random_tensor({16, 20, 32});
   const TrainingStep step{
       .loss = [=]() mutable { return std::get<0>(lstm->forward(input)).square().mean(); },
@@ -91,13 +92,45 @@ TEST_F(RematTest, RunsRecurrentLayersAgain) {
 }
 
 TEST_F(RematTest, TrainsATransformer) {
-  auto model = torch::nn::TransformerEncoder(
-      torch::nn::TransformerEncoderOptions(
-          torch::nn::TransformerEncoderLayerOptions(32, 4).dim_feedforward(64).dropout(0.1), 4));
+  auto model = torch::nn::TransformerEncoder(torch::nn::TransformerEncoderOptions(
+      torch::nn::TransformerEncoderLayerOptions(32, 4).dim_feedforward(64).dropout(0.1), 4));
   const auto input = random_tensor({12, 8, 32});
   const TrainingStep step{.loss = [=]() mutable { return model(input).square().mean(); },
                           .leaves = model->parameters()};
   EXPECT_LE(testing::expect_exact_within_budgets(step, 4), 0.6);
+}
+
+struct UNetImpl : torch::nn::Module {
+  UNetImpl() {
+    for (int i = 0; i < kLevels; ++i) {
+      down.push_back(register_module("down" + std::to_string(i), convolution(i == 0 ? 4 : 8, 8)));
+      up.push_back(register_module("up" + std::to_string(i), convolution(16, 8)));
+    }
+  }
+  static torch::nn::Conv2d convolution(int from, int to) {
+    return torch::nn::Conv2d(torch::nn::Conv2dOptions(from, to, 3).padding(1));
+  }
+  Tensor forward(Tensor x) {
+    std::vector<Tensor> skips;
+    for (auto& layer : down) {
+      skips.push_back(torch::silu(layer(x)));
+      x = torch::avg_pool2d(skips.back(), 2);
+    }
+    for (int i = kLevels - 1; i >= 0; --i) {
+      x = torch::upsample_nearest2d(x, skips[i].sizes().slice(2));
+      x = torch::silu(up[i](torch::cat({x, skips[i]}, 1)));
+    }
+    return x;
+  }
+  static constexpr int kLevels = 3;
+  std::vector<torch::nn::Conv2d> down;
+  std::vector<torch::nn::Conv2d> up;
+};
+TORCH_MODULE(UNet);
+
+TEST_F(RematTest, TrainsANetworkWithLongSkips) {
+  const auto step = step_of(UNet(), random_tensor({4, 4, 32, 32}));
+  EXPECT_LE(testing::expect_exact_within_budgets(step, 3), 0.8);
 }
 
 TEST_F(RematTest, ReturnsWhatTheFunctionReturns) {

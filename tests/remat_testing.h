@@ -54,8 +54,7 @@ inline BudgetedRun run_within(const TrainingStep& step, const Tensors& expected,
   const Snapshot before(step.buffers);
   BudgetedRun run;
   const auto start = memory_stats().current_bytes;
-  const auto budget =
-      start + static_cast<std::int64_t>(share * static_cast<double>(plain_bytes));
+  const auto budget = start + static_cast<std::int64_t>(share * static_cast<double>(plain_bytes));
   try {
     Rematerializer rematerializer({.budget_bytes = budget});
     for (int i = 0; i < steps; ++i) {

@@ -41,8 +41,9 @@ struct RematEvent {
   enum class Kind { kNeed, kRelease };
   Kind kind = Kind::kNeed;
   std::int32_t value = 0;
-  double time_ms = 0.0;          ///< of the backward pass until the next event
-  std::int64_t other_bytes = 0;  ///< most that is no value's until the next event: gradients, scratch
+  double time_ms = 0.0;  ///< of the backward pass until the next event
+  std::int64_t other_bytes =
+      0;  ///< most that is no value's until the next event: gradients, scratch
 };
 
 /// A training step as it was recorded. What the operations read from outside, as parameters and
@@ -92,8 +93,9 @@ struct RematForecast {
 /// run again, all outputs are made, those that are there already included, and the duplicates are
 /// dropped at once. A value that is dropped and made again while backward still holds it takes its
 /// bytes twice. Actions count beside the most that is no value's in the gap before their event: an
-/// upper bound, as its level at the end of the gap is not known. Throws `std::invalid_argument` when the plan cannot be carried out: a value that
-/// is needed or read is not there, an operation that cannot be run again is, ...
+/// upper bound, as its level at the end of the gap is not known. Throws `std::invalid_argument`
+/// when the plan cannot be carried out: a value that is needed or read is not there, an operation
+/// that cannot be run again is, ...
 RematForecast simulate(const RematGraph& graph, const RematPlan& plan);
 
 /// Keeps everything that backward needs.
@@ -112,8 +114,8 @@ struct RematSolution {
 ///
 /// Deterministic: the same graph and budget give the same plan. Of two budgets the larger never
 /// gets more replayed time. On chains of stages the plan is optimal up to the rounding of memory
-/// (Beaumont et al. 2019, heterogeneous stages with several options each); on other graphs it is the
-/// best that was found.
+/// (Beaumont et al. 2019, heterogeneous stages with several options each); on other graphs it is
+/// the best that was found.
 RematSolution plan_rematerialisation(const RematGraph& graph, std::int64_t budget_bytes);
 
 /// One plan of the curve of budget against time.

@@ -18,8 +18,8 @@ struct RematerializerOptions {
 /// What a `Rematerializer` has done, in all its steps.
 struct RematerializerStats {
   std::int64_t steps = 0;
-  std::int64_t operations = 0;           ///< recorded
-  std::int64_t evictions = 0;            ///< of values, to make room
+  std::int64_t operations = 0;  ///< recorded
+  std::int64_t evictions = 0;   ///< of values, to make room
   std::int64_t evicted_bytes = 0;
   std::int64_t replayed_operations = 0;
   double replay_ms = 0.0;

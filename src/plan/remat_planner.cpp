@@ -148,14 +148,7 @@ class Planner {
     for (const auto& [peak_bytes, entry] : front_.entries()) {
       if (peak_bytes <= rung) known.push_back(entry.schedule);
     }
-    for (const auto& schedule : known) {
-      front_.add(index_, fill(index_, schedule, rung));
-      // Smaller than it must be, so that other values can come back.
-      for (const std::int64_t percent : {5, 10, 20, 30}) {
-        const std::int64_t less = rung - (rung - index_.graph.base_bytes) * percent / 100;
-        front_.add(index_, fill(index_, shrink(index_, schedule, less), rung));
-      }
-    }
+    for (const auto& schedule : known) front_.add(index_, fill(index_, schedule, rung));
   }
 
   std::int64_t size() const { return index_.operations + index_.events; }

@@ -27,17 +27,23 @@ constexpr std::array<KeptOperators, 4> kKept = {{
     {"aten::_cudnn_init_dropout_state", "it keeps a state of its own"},
 }};
 
-constexpr std::array<std::string_view, 9> kUnfilled = {
-    "aten::empty",          "aten::empty_like", "aten::empty_strided",
-    "aten::empty_permuted", "aten::new_empty",  "aten::new_empty_strided",
-    "aten::empty_quantized", "aten::_empty_affine_quantized", "aten::_efficientzerotensor"};
+constexpr std::array<std::string_view, 9> kUnfilled = {"aten::empty",
+                                                       "aten::empty_like",
+                                                       "aten::empty_strided",
+                                                       "aten::empty_permuted",
+                                                       "aten::new_empty",
+                                                       "aten::new_empty_strided",
+                                                       "aten::empty_quantized",
+                                                       "aten::_empty_affine_quantized",
+                                                       "aten::_efficientzerotensor"};
 
 constexpr std::array<std::string_view, 5> kReplacesMemory = {
     "aten::resize_", "aten::resize_as_", "aten::set_", "aten::_resize_output_", "aten::set_data"};
 
 constexpr std::array<std::string_view, 10> kOverwrites = {
-    "aten::fill_",    "aten::zero_",   "aten::copy_",        "aten::bernoulli_", "aten::normal_",
-    "aten::uniform_", "aten::random_", "aten::exponential_", "aten::cauchy_",    "aten::log_normal_"};
+    "aten::fill_",   "aten::zero_",      "aten::copy_",   "aten::bernoulli_",
+    "aten::normal_", "aten::uniform_",   "aten::random_", "aten::exponential_",
+    "aten::cauchy_", "aten::log_normal_"};
 
 }  // namespace
 

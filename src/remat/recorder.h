@@ -37,7 +37,9 @@ class TapedTensor : public PackedTensor {
 class Recorder : private OperatorObserver, private SavedTensorHandler {
  public:
   explicit Recorder(std::shared_ptr<Tape> tape)
-      : tape_(std::move(tape)), saved_tensors_(*this), operators_(*this, ObservedOperators::kLeaves) {}
+      : tape_(std::move(tape)),
+        saved_tensors_(*this),
+        operators_(*this, ObservedOperators::kLeaves) {}
   ~Recorder() override { tape_->end_forward(); }
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;

@@ -6,7 +6,10 @@
 #include "reprise/errors.h"
 #include "reprise/memory_budget.h"
 
+#include <c10/util/ScopeExit.h>
+
 #include <algorithm>
+#include <chrono>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -32,6 +35,12 @@ struct Rematerializer::Impl {
   }
 
   bool evict(std::int64_t missing_bytes) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto note_time = c10::make_scope_exit([&] {
+      detail::Tape::eviction_ms() +=
+          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+              .count();
+    });
     std::int64_t freed_bytes = 0;
     for (const auto& tape : live_tapes()) {
       if (freed_bytes < missing_bytes) freed_bytes += tape->evict(missing_bytes - freed_bytes);

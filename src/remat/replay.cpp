@@ -209,8 +209,7 @@ class Tape::Replay {
     if (!external.version.is_current()) {
       throw_changed("an argument of ", operation.info->name,
                     " was modified by an inplace operation after forward: it is at version ",
-                    external.version.current(), ", expected version ",
-                    external.version.expected());
+                    external.version.current(), ", expected version ", external.version.expected());
     }
     return external.storage;
   }
@@ -269,7 +268,8 @@ at::Tensor Tape::take(std::size_t index) {
   std::unique_lock lock(mutex_);
   Slot& slot = slots_[index];
   if (!slot.version.is_current()) {
-    throw_changed("a tensor saved by ", slot.saved_by == nullptr ? "a function" : slot.saved_by->name,
+    throw_changed("a tensor saved by ",
+                  slot.saved_by == nullptr ? "a function" : slot.saved_by->name,
                   " was modified by an inplace operation: it is at version ",
                   slot.version.current(), ", expected version ", slot.version.expected());
   }
@@ -329,14 +329,18 @@ ValueId Tape::cheapest_to_evict() const {
       continue;
     const auto id = static_cast<ValueId>(i);
     const auto staleness = static_cast<double>(clock_ - value.last_use + 1);
-    const double score =
-        recomputation_ms(id) / (static_cast<double>(value.bytes) * staleness);
+    const double score = recomputation_ms(id) / (static_cast<double>(value.bytes) * staleness);
     if (best == kNone || score < best_score) {
       best = id;
       best_score = score;
     }
   }
   return best;
+}
+
+double& Tape::eviction_ms() {
+  thread_local double time_ms = 0.0;
+  return time_ms;
 }
 
 std::int64_t Tape::evict(std::int64_t bytes) {

@@ -41,7 +41,8 @@ void Tape::note_operation() {
   for (const auto& write : operations_.back().writes) {
     const auto& value = values_[static_cast<std::size_t>(write.value)];
     young_.push_back(write.value);
-    if (write.read != kNone) note_overwritten(operations_.back().reads[static_cast<std::size_t>(write.read)].value);
+    if (write.read != kNone)
+      note_overwritten(operations_.back().reads[static_cast<std::size_t>(write.read)].value);
     if (write.result != kNone) new_bytes += value.bytes;
     if (const auto storage = value.storage.lock()) profile_->add_value(storage->data());
   }

@@ -33,8 +33,9 @@ class GraphBuilder {
 
   StepGraph build() {
     result_.tape_values = values_.size();
-    result_.graph.base_bytes = record_.base_bytes;
-    result_.graph.first_bytes = record_.first_bytes;
+    freed_bytes_ = freed_bytes();
+    result_.graph.base_bytes = record_.base_bytes - freed_bytes_;
+    result_.graph.first_bytes = record_.first_bytes + freed_bytes_;
     for (std::size_t i = 0; i < operations_.size(); ++i) {
       result_.signature.push_back(signature_of(operations_[i], values_));
       if (!merge(i)) add(i);
@@ -94,7 +95,8 @@ class GraphBuilder {
     added.name = operation.info->name;
     if (operation.layer != kNone) added.layer = layer_name(operation.layer);
     added.time_ms = operation.time_ms;
-    added.temporary_bytes = record_.temporary_bytes[index] + record_.other_bytes[index];
+    added.temporary_bytes =
+        record_.temporary_bytes[index] + record_.other_bytes[index] + freed_bytes_;
     for (const auto& read : operation.reads) add_input(added, read);
     for (const auto& write : operation.writes) {
       const auto value = static_cast<std::int32_t>(result_.graph.values.size());
@@ -142,8 +144,16 @@ class GraphBuilder {
           {.kind = event.is_need ? RematEvent::Kind::kNeed : RematEvent::Kind::kRelease,
            .value = graph_value_[at(event.value)],
            .time_ms = event.time_ms,
-           .other_bytes = event.other_bytes});
+           .other_bytes = event.other_bytes + freed_bytes_});
     }
+  }
+
+  /// What was in use before the step, and is freed in it: no part of the base.
+  std::int64_t freed_bytes() const {
+    std::int64_t least = std::min<std::int64_t>(0, record_.first_bytes);
+    for (const auto bytes : record_.other_bytes) least = std::min(least, bytes);
+    for (const auto& event : record_.events) least = std::min(least, event.other_bytes);
+    return -least;
   }
 
   const std::vector<Operation>& operations_;
@@ -152,6 +162,7 @@ class GraphBuilder {
   std::vector<std::int32_t> reads_;        // by value: operations that read it
   std::vector<std::int32_t> graph_value_;  // by value of the tape
   std::vector<std::int32_t> compound_;     // by operation of the tape
+  std::int64_t freed_bytes_ = 0;
   StepGraph result_;
 };
 
@@ -160,7 +171,9 @@ class GraphBuilder {
 std::uint64_t signature_of(const Operation& operation, const std::vector<Value>& values) {
   // FNV-1a, by words.
   std::uint64_t hash = 14695981039346656037U;
-  const auto add = [&](std::uint64_t word) { hash = (hash ^ word) * 1099511628211U; };
+  const auto add = [&](std::uint64_t word) {
+    hash = (hash ^ word) * 1099511628211U;
+  };
   add(reinterpret_cast<std::uintptr_t>(operation.info));
   for (const auto& read : operation.reads) add(static_cast<std::uint64_t>(read.value + 1));
   for (const auto& write : operation.writes) {

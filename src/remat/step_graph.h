@@ -20,12 +20,12 @@ struct StepRecord {
   };
 
   std::int64_t base_bytes = 0;
-  std::int64_t first_bytes = 0;                ///< most that is no value's until the first event
-  std::vector<std::int64_t> temporary_bytes;   ///< by operation
-  std::vector<std::int64_t> other_bytes;       ///< by operation: no value's, when it begins
-  std::vector<std::int32_t> held_until;        ///< by value: operation
-  std::vector<bool> is_saved;                  ///< by value
-  std::vector<bool> is_overwritten;            ///< by value, at the end of forward
+  std::int64_t first_bytes = 0;               ///< most that is no value's until the first event
+  std::vector<std::int64_t> temporary_bytes;  ///< by operation
+  std::vector<std::int64_t> other_bytes;      ///< by operation: no value's, when it begins
+  std::vector<std::int32_t> held_until;       ///< by value: operation
+  std::vector<bool> is_saved;                 ///< by value
+  std::vector<bool> is_overwritten;           ///< by value, at the end of forward
   std::vector<Event> events;
   bool is_linear = true;  ///< false: backward ran inside forward, which is not planned
 };

@@ -41,7 +41,7 @@ class StepProfile : public LedgerListener {
  private:
   void set_paused(bool is_paused);
 
-  mutable std::mutex mutex_;  ///< taken after the ledger's
+  mutable std::mutex mutex_;                                     ///< taken after the ledger's
   std::unordered_map<std::int64_t, std::int64_t> value_blocks_;  ///< bytes by number
   std::int64_t base_bytes_ = 0;
   std::int64_t total_bytes_ = 0;

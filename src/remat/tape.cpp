@@ -109,6 +109,7 @@ void Tape::begin_operation(const OperatorCall& call) {
   add_arguments(call);
   note_random_state(call);
   if (is_profiled_) begin_other_bytes_ = profile_->take_most_other_bytes();
+  pending_->begin_eviction_ms = eviction_ms();
   pending_->begin = Clock::now();
 }
 
@@ -197,11 +198,12 @@ void Tape::end_operation(std::span<const c10::IValue> results) {
   if (!pending_) return;
   const std::lock_guard lock(mutex_);
   auto& operation = pending_->operation;
-  operation.time_ms = milliseconds_since(pending_->begin);
+  operation.time_ms = std::max(
+      0.0, milliseconds_since(pending_->begin) - (eviction_ms() - pending_->begin_eviction_ms));
   ++counters_->operations;
   ++clock_;
-  const bool is_view = operation.info->changes_metadata_in_place &&
-                       !replaces_memory(*operation.info);
+  const bool is_view =
+      operation.info->changes_metadata_in_place && !replaces_memory(*operation.info);
   if (!is_view && makes_values(results)) {
     resolve_reads();
     note_writes();

@@ -94,6 +94,8 @@ class Tape {
   at::Tensor take(std::size_t slot);
   void release(std::size_t slot);
 
+  /// Time that this thread has spent in evictions: it is no operator's.
+  static double& eviction_ms();
   /// Lets go of values that can be computed anew, those first that cost least per byte and per time
   /// since their last use, until `bytes` are free; returns how many are.
   std::int64_t evict(std::int64_t bytes);
@@ -114,6 +116,7 @@ class Tape {
     bool is_replayable = true;
     std::vector<std::size_t> slots;  ///< saved by it
     std::chrono::steady_clock::time_point begin;
+    double begin_eviction_ms = 0.0;
   };
 
   Buffer* find_buffer(const at::Tensor& tensor);
@@ -152,8 +155,8 @@ class Tape {
   double recomputation_ms(ValueId id) const;
   ValueId cheapest_to_evict() const;
 
-  /// Of the state; not held while an operator of the tape runs. Recursive: an allocation may ask for
-  /// values to be evicted.
+  /// Of the state; not held while an operator of the tape runs. Recursive: an allocation may ask
+  /// for values to be evicted.
   mutable std::recursive_mutex mutex_;
   std::recursive_mutex replay_mutex_;
   ska::flat_hash_map<const c10::StorageImpl*, Buffer> buffers_;  ///< of forward

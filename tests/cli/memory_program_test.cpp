@@ -109,7 +109,7 @@ TEST(TrainProgram, DecidesOperatorByOperatorWithinItsBudget) {
   EXPECT_EQ(summary["retries"], json::array());
   EXPECT_LE(summary["peak_bytes"].get<std::int64_t>(), bytes[2]);
   const json& rematerializer = summary["rematerializer"];
-  EXPECT_EQ(rematerializer["steps"], 4);
+  EXPECT_EQ(rematerializer["steps"], summary["steps"]);
   EXPECT_GT(rematerializer["replayed_operations"].get<int>(), 0);
   EXPECT_EQ(rematerializer["predicted_peak_bytes"], rematerializer["measured_peak_bytes"]);
 
@@ -155,7 +155,7 @@ TEST(TrainProgram, LeavesWholeFilesWhereTheSystemHasNoMemory) {
   const WorkFolder work;
   work.write("sales.csv", sales_csv(2, 400));
   EXPECT_EQ(train_in_address_space(work, 300), Ending::kBeforeTheRun);
-  for (int megabytes = 500; megabytes <= 1000; megabytes += 25) {
+  for (int megabytes = 500; megabytes <= 1000; megabytes += 50) {
     SCOPED_TRACE(megabytes);
     train_in_address_space(work, megabytes);
   }
