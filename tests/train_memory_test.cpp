@@ -218,7 +218,9 @@ TEST_F(TrainMemoryTest, AutoTrainsWithinBudgetsAndChangesNoNumber) {
     EXPECT_EQ(stats.steps, 6);
     EXPECT_TRUE(stats.is_planned);
     EXPECT_EQ(stats.measured_peak_bytes, stats.predicted_peak_bytes);
-    if (budget < plain) EXPECT_GT(stats.replayed_operations, 0);
+    if (budget < plain) {
+      EXPECT_GT(stats.replayed_operations, 0);
+    }
   }
 }
 
