@@ -12,6 +12,14 @@ constexpr std::size_t kMostPlans = 8;
 /// The first step is not yet as all later ones: gradients are allocated in it, kernels are made.
 constexpr int kMostCorrections = 3;
 
+constexpr std::size_t kMostSeen = 64;
+
+std::uint64_t hash_of(const std::vector<std::uint64_t>& signature) {
+  std::uint64_t hash = signature.size();
+  for (const auto word : signature) hash = (hash ^ word) * 1099511628211U;  // as FNV-1a
+  return hash;
+}
+
 bool begins_with(const std::vector<std::uint64_t>& all, const std::vector<std::uint64_t>& first) {
   return all.size() >= first.size() && std::equal(first.begin(), first.end(), all.begin());
 }
@@ -35,7 +43,17 @@ void PlanCache::note_miss() {
 
 void PlanCache::add(StepGraph step) {
   const std::lock_guard lock(mutex_);
-  recorded_ = std::move(step);
+  // A plan pays off where the same step comes again: the first one does, as a rule.
+  const bool is_first = std::exchange(is_first_, false);
+  const auto hash = hash_of(step.signature);
+  const bool has_plan = std::ranges::any_of(
+      plans_, [&](const auto& plan) { return plan->step.signature == step.signature; });
+  if (is_first || has_plan || std::ranges::find(seen_, hash) != seen_.end()) {
+    recorded_ = std::move(step);
+    return;
+  }
+  seen_.push_back(hash);
+  if (seen_.size() > kMostSeen) seen_.pop_front();
 }
 
 /// A step that takes more or less than was foretold is recorded once more.
@@ -52,7 +70,11 @@ void PlanCache::note_peak(const PlannedStep& plan, std::int64_t peak_bytes) {
 PlanCache::Next PlanCache::next() {
   const std::lock_guard lock(mutex_);
   if (recorded_) {
-    make_plan(*std::exchange(recorded_, std::nullopt));
+    try {
+      make_plan(*std::exchange(recorded_, std::nullopt));
+    } catch (const std::exception&) {
+      // A step without a plan takes longer; it is not wrong.
+    }
   }
   Next next;
   if (!plans_.empty()) next.plan = plans_.front();

@@ -5,6 +5,7 @@
 #include "remat/tape.h"
 
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -49,6 +50,8 @@ class PlanCache : public StepPlans {
   std::list<std::shared_ptr<const PlannedStep>> plans_;  ///< the last used first
   std::optional<StepGraph> recorded_;                    ///< to be planned
   bool is_profile_wanted_ = true;
+  bool is_first_ = true;
+  std::deque<std::uint64_t> seen_;  ///< steps that were recorded and not planned
   int corrections_ = 0;
   double planning_ms_ = 0.0;
   std::optional<Comparison> last_;

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace reprise {
@@ -41,11 +42,26 @@ struct Rematerializer::Impl {
           std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
               .count();
     });
+    // Nobody waits for a lock here: two threads that need memory would wait for each other.
+    constexpr int kMostTries = 100;
+    for (int i = 0; i < kMostTries; ++i) {
+      bool is_busy = false;
+      if (evict_once(missing_bytes, is_busy) > 0) return true;
+      if (!is_busy) return false;
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    return false;
+  }
+
+  std::int64_t evict_once(std::int64_t missing_bytes, bool& is_busy) {
     std::int64_t freed_bytes = 0;
     for (const auto& tape : live_tapes()) {
-      if (freed_bytes < missing_bytes) freed_bytes += tape->evict(missing_bytes - freed_bytes);
+      if (freed_bytes >= missing_bytes) break;
+      const auto freed = tape->evict(missing_bytes - freed_bytes);
+      freed_bytes += freed.value_or(0);
+      is_busy = is_busy || !freed;
     }
-    return freed_bytes > 0;
+    return freed_bytes;
   }
 
   std::vector<std::shared_ptr<detail::Tape>> live_tapes() {

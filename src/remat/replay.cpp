@@ -299,16 +299,14 @@ c10::Storage Tape::storage_of(ValueId id) {
   return Replay(*this).compute(id);
 }
 
-/// Time to compute the value anew, with what it needs that is not there either.
+/// Time to compute the value anew, with the nearest of what it needs that is not there either.
 double Tape::recomputation_ms(ValueId id) const {
-  constexpr std::size_t kMostOperations = 100;  // a longer chain is dear enough
+  constexpr int kMostOperations = 32;  // a longer chain is dear enough
   double time_ms = 0.0;
-  std::set<std::int32_t> operations;
   std::vector<ValueId> missing = {id};
-  while (!missing.empty() && operations.size() < kMostOperations) {
+  for (int i = 0; i < kMostOperations && !missing.empty(); ++i) {
     const auto made_by = values_[static_cast<std::size_t>(missing.back())].made_by;
     missing.pop_back();
-    if (!operations.insert(made_by).second) continue;
     const auto& operation = operations_[static_cast<std::size_t>(made_by)];
     time_ms += operation.time_ms;
     for (const auto& read : operation.reads) {
@@ -343,11 +341,12 @@ double& Tape::eviction_ms() {
   return time_ms;
 }
 
-std::int64_t Tape::evict(std::int64_t bytes) {
+std::optional<std::int64_t> Tape::evict(std::int64_t bytes) {
   std::vector<c10::Storage> freed;  // after the lock
   const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return std::nullopt;
   std::int64_t freed_bytes = 0;
-  while (lock && freed_bytes < bytes) {
+  while (freed_bytes < bytes) {
     const ValueId id = cheapest_to_evict();
     if (id == kNone) break;
     auto& value = values_[static_cast<std::size_t>(id)];

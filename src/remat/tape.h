@@ -97,8 +97,9 @@ class Tape {
   /// Time that this thread has spent in evictions: it is no operator's.
   static double& eviction_ms();
   /// Lets go of values that can be computed anew, those first that cost least per byte and per time
-  /// since their last use, until `bytes` are free; returns how many are.
-  std::int64_t evict(std::int64_t bytes);
+  /// since their last use, until `bytes` are free; returns how many are. None: another thread is
+  /// busy with the tape.
+  std::optional<std::int64_t> evict(std::int64_t bytes);
 
  private:
   class Replay;
