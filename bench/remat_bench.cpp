@@ -103,7 +103,8 @@ class Bench {
     start_bytes_ = reprise::memory_stats().current_bytes;
     plain();
     plain_bytes_ = reprise::memory_stats().peak_bytes - start_bytes_;
-    std::printf("plain: %.1f MB of activations at the peak\n\n", plain_bytes_ / 1e6);
+    std::printf("plain: %.1f MB of activations at the peak\n\n",
+                1e-6 * static_cast<double>(plain_bytes_));
     std::printf(
         "| share asked | share taken | foretold - taken [bytes] | replayed / plain step [%%] | "
         "foretold "

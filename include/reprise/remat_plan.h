@@ -14,15 +14,15 @@ namespace reprise {
 
 /// One step of the forward pass: an operator, with those after it that change its results in place.
 struct RematOperation {
-  std::string name;                   ///< "aten::addmm"
-  std::string layer;                  ///< of `LayerScope`; empty: none
-  double time_ms = 0.0;               ///< of one run
-  std::int64_t temporary_bytes = 0;   ///< most that it takes besides its inputs and outputs
+  std::string name;      ///< "aten::addmm"
+  std::string layer;     ///< of `LayerScope`; empty: none
+  double time_ms = 0.0;  ///< of one run
+  /// Most that it takes besides its inputs and outputs, with what is no value's while forward runs
+  /// it.
+  std::int64_t temporary_bytes = 0;
   std::vector<std::int32_t> inputs;   ///< values that it reads, ascending
   std::vector<std::int32_t> outputs;  ///< values that it makes, ascending
   bool can_run_again = true;          ///< false: its outputs are kept, or are there no more
-  /// What is no value's while forward runs it, besides `RematGraph::base_bytes`.
-  std::int64_t other_bytes = 0;
 };
 
 /// Memory that an operation fills once.
