@@ -34,7 +34,9 @@ struct Worker {
   }
 
   Tensors gradients(Rematerializer* rematerializer) {
-    const auto loss_of = [&] { return model->forward(input).square().mean(); };
+    const auto loss_of = [&] {
+      return model->forward(input).square().mean();
+    };
     const auto loss = rematerializer == nullptr ? loss_of() : rematerializer->forward(loss_of);
     return torch::autograd::grad({loss}, model->parameters());
   }
@@ -80,8 +82,8 @@ TEST(RematThreads, RunBackwardOfOneForwardPassAtTheSameTime) {
   const auto plain = memory_stats().peak_bytes - start;
   Rematerializer rematerializer({.budget_bytes = start + plain * 3});
   for (int step = 0; step < 3; ++step) {
-    const auto loss = rematerializer.forward(
-        [&] { return worker.model->forward(worker.input).square().mean(); });
+    const auto loss =
+        rematerializer.forward([&] { return worker.model->forward(worker.input).square().mean(); });
     std::vector<Tensors> results(2);
     std::vector<std::thread> threads;
     for (auto& result : results) {
