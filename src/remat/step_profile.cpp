@@ -6,9 +6,10 @@
 namespace reprise::detail {
 
 StepProfile::StepProfile() {
-  auto& ledger = Ledger::instance();
-  for (const auto& block : ledger.add_listener(*this)) base_bytes_ += block.bytes;
+  std::int64_t bytes = 0;
+  for (const auto& block : Ledger::instance().add_listener(*this)) bytes += block.bytes;
   const std::lock_guard lock(mutex_);
+  base_bytes_ = bytes;
   // Another thread may have been heard already.
   if (total_bytes_ == 0) total_bytes_ = base_bytes_;
   peak_bytes_ = std::max(peak_bytes_, base_bytes_);
@@ -28,7 +29,7 @@ void StepProfile::on_event(const MemoryEvent& event) {
       value_blocks_.erase(found);
     }
   }
-  if (!is_paused_)
+  if (!is_paused_ && base_bytes_ != kUnknown)
     most_other_bytes_ = std::max(most_other_bytes_, total_bytes_ - value_bytes_ - base_bytes_);
 }
 

@@ -43,7 +43,8 @@ class StepProfile : public LedgerListener {
 
   mutable std::mutex mutex_;                                     ///< taken after the ledger's
   std::unordered_map<std::int64_t, std::int64_t> value_blocks_;  ///< bytes by number
-  std::int64_t base_bytes_ = 0;
+  static constexpr std::int64_t kUnknown = -1;
+  std::int64_t base_bytes_ = kUnknown;
   std::int64_t total_bytes_ = 0;
   std::int64_t peak_bytes_ = 0;
   std::int64_t value_bytes_ = 0;
