@@ -132,11 +132,15 @@ void ForwardContext::end_forward() {
   if (!may_draw_) random_state_ = RandomState::empty();
 }
 
-std::unique_lock<std::recursive_mutex> ForwardContext::lock_generators() const {
+std::unique_lock<std::recursive_mutex> lock_generators() {
   // Never destroyed: backward may still run while static objects go.
   static auto* mutex = new std::recursive_mutex;
+  return std::unique_lock<std::recursive_mutex>(*mutex);
+}
+
+std::unique_lock<std::recursive_mutex> ForwardContext::lock_generators() const {
   return random_state_.is_empty() ? std::unique_lock<std::recursive_mutex>()
-                                  : std::unique_lock<std::recursive_mutex>(*mutex);
+                                  : detail::lock_generators();
 }
 
 RecomputeScope::RecomputeScope(const ForwardContext& context)

@@ -35,6 +35,10 @@ class GeneratorState {
   at::Tensor other_;        // of generators that are no CPU generators
 };
 
+/// The one lock of all recomputations that draw random numbers, whoever makes them: they set the
+/// generators and put them back.
+std::unique_lock<std::recursive_mutex> lock_generators();
+
 /// States of random number generators: the default ones of the CPU and of every CUDA device, and
 /// others that were added.
 class RandomState {

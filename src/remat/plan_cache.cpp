@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "remat/plan_cache.h"
 
+#include "remat/elapsed.h"
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -86,16 +88,14 @@ void PlanCache::make_plan(StepGraph step) {
   const auto begin = std::chrono::steady_clock::now();
   auto planned = std::make_shared<PlannedStep>();
   planned->solution = plan_rematerialisation(step.graph, budget_bytes_);
-  planning_ms_ +=
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  planning_ms_ += milliseconds_since(begin);
   if (!planned->solution.is_feasible) return;
+  planned->is_kept.resize(step.tape_values, false);
   for (const auto value : planned->solution.plan.kept) {
     const auto id = static_cast<std::size_t>(step.values[static_cast<std::size_t>(value)]);
-    if (planned->is_kept.size() <= id) planned->is_kept.resize(id + 1, false);
     planned->is_kept[id] = true;
   }
   std::erase_if(plans_, [&](const auto& plan) { return plan->step.signature == step.signature; });
-  planned->is_kept.resize(step.tape_values, false);
   planned->step = std::move(step);
   plans_.push_front(std::move(planned));
   if (plans_.size() > kMostPlans) plans_.pop_back();

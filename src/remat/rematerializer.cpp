@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reprise/rematerializer.h"
 
+#include "remat/elapsed.h"
 #include "remat/plan_cache.h"
 #include "remat/recorder.h"
 #include "reprise/errors.h"
@@ -37,11 +38,8 @@ struct Rematerializer::Impl {
 
   bool evict(std::int64_t missing_bytes) {
     const auto begin = std::chrono::steady_clock::now();
-    const auto note_time = c10::make_scope_exit([&] {
-      detail::Tape::eviction_ms() +=
-          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
-              .count();
-    });
+    const auto note_time = c10::make_scope_exit(
+        [&] { detail::Tape::eviction_ms() += detail::milliseconds_since(begin); });
     // Nobody waits for a lock here: two threads that need memory would wait for each other.
     constexpr int kMostTries = 100;
     for (int i = 0; i < kMostTries; ++i) {

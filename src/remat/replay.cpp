@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The backward pass of a tape: values that are not there are computed again, and values that can
 /// be are let go under pressure.
+#include "checkpoint/tensor_metadata.h"
 #include "memory/thread_labels.h"
+#include "remat/elapsed.h"
+#include "remat/storage_copy.h"
 #include "remat/tape.h"
-#include "reprise/checkpoint_error.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <c10/core/Allocator.h>
 #include <c10/util/ScopeExit.h>
 
 #include <algorithm>
@@ -17,46 +17,12 @@
 namespace reprise::detail {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double milliseconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-}
-
-template <typename... Parts>
-[[noreturn]] void throw_changed(const Parts&... parts) {
-  throw CheckpointError({__func__, __FILE__, __LINE__}, c10::str("rematerialiser: ", parts...));
-}
-
-c10::Storage new_storage(std::int64_t bytes, const c10::Device& device) {
-  auto* const allocator = c10::GetAllocator(device.type());
-  const auto size = static_cast<std::size_t>(bytes);
-  return c10::Storage(c10::Storage::use_byte_size_t(), size, allocator->allocate(size), allocator,
-                      /*resizable=*/true);
-}
-
-c10::Storage copy_of(const c10::Storage& storage) {
-  auto copy = new_storage(static_cast<std::int64_t>(storage.nbytes()), storage.device());
-  const auto view = [](const c10::Storage& of) {
-    const auto options = at::TensorOptions().dtype(at::kByte).device(of.device());
-    return at::empty({0}, options).set_(of, 0, {static_cast<std::int64_t>(of.nbytes())}, {1});
-  };
-  view(copy).copy_(view(storage));
-  return copy;
-}
-
 /// The tensors of an operator's results, in order.
 std::vector<at::Tensor> tensors_of(const std::vector<c10::IValue>& results) {
   std::vector<at::Tensor> tensors;
   for (const auto& result : results)
     visit_tensors_of(result, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
   return tensors;
-}
-
-/// One lock for all replays that draw random numbers: the generators are put back afterwards.
-std::recursive_mutex& generator_mutex() {
-  static auto* const mutex = new std::recursive_mutex;
-  return *mutex;
 }
 
 /// What a replay allocates is not what the planner has to know.
@@ -151,7 +117,7 @@ class Tape::Replay {
   }
 
   void run(const Operation& operation) {
-    const auto begin = Clock::now();
+    const auto begin = std::chrono::steady_clock::now();
     const RecomputationLabels labels(operation.layer);
     std::vector<c10::Storage> storages;
     auto stack = arguments_of(operation, storages);
@@ -207,9 +173,10 @@ class Tape::Replay {
     if (external.before != kNone)
       return tape_.values_[static_cast<std::size_t>(external.before)].held;
     if (!external.version.is_current()) {
-      throw_changed("an argument of ", operation.info->name,
-                    " was modified by an inplace operation after forward: it is at version ",
-                    external.version.current(), ", expected version ", external.version.expected());
+      throw_checkpoint_error(
+          "rematerialiser: ", "an argument of ", operation.info->name,
+          " was modified by an inplace operation after forward: it is at version ",
+          external.version.current(), ", expected version ", external.version.expected());
     }
     return external.storage;
   }
@@ -262,16 +229,16 @@ c10::Storage Tape::find(const Value& value) const {
 
 at::Tensor Tape::take(std::size_t index) {
   // Written in forward alone.
-  const auto generators = random_states_.empty() ? std::unique_lock<std::recursive_mutex>()
-                                                 : std::unique_lock(generator_mutex());
+  const auto generators =
+      random_states_.empty() ? std::unique_lock<std::recursive_mutex>() : lock_generators();
   const std::lock_guard replays(replay_mutex_);
   std::unique_lock lock(mutex_);
   Slot& slot = slots_[index];
   if (!slot.version.is_current()) {
-    throw_changed("a tensor saved by ",
-                  slot.saved_by == nullptr ? "a function" : slot.saved_by->name,
-                  " was modified by an inplace operation: it is at version ",
-                  slot.version.current(), ", expected version ", slot.version.expected());
+    throw_checkpoint_error("rematerialiser: ", "a tensor saved by ",
+                           slot.saved_by == nullptr ? "a function" : slot.saved_by->name,
+                           " was modified by an inplace operation: it is at version ",
+                           slot.version.current(), ", expected version ", slot.version.expected());
   }
   if (slot.value == kNone) return slot.own;
   if (!std::exchange(slot.is_taken, true)) {

@@ -2,7 +2,9 @@
 #include "remat/tape.h"
 
 #include "memory/thread_labels.h"
+#include "remat/elapsed.h"
 #include "remat/operator_kinds.h"
+#include "remat/storage_copy.h"
 #include "reprise/batch_plan.h"
 #include "reprise/checkpoint_error.h"
 
@@ -18,10 +20,6 @@ namespace reprise::detail {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double milliseconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-}
 
 const c10::StorageImpl* storage_key(const at::Tensor& tensor) {
   return tensor.storage().unsafeGetStorageImpl();
@@ -46,14 +44,6 @@ bool holds_tensors(const c10::IValue& value) {
   const auto elements = value.toListRef();
   return std::any_of(elements.begin(), elements.end(),
                      [](const c10::IValue& element) { return element.isTensor(); });
-}
-
-/// The whole storage of `tensor`, copied.
-c10::Storage copy_of_storage(const at::Tensor& tensor) {
-  const auto bytes = static_cast<std::int64_t>(tensor.storage().nbytes());
-  auto view = at::empty({0}, tensor.options().dtype(at::kByte));
-  view.set_(tensor.storage(), 0, {bytes}, {1});
-  return view.clone().storage();
 }
 
 }  // namespace
@@ -173,7 +163,7 @@ ValueId Tape::keep_before(const at::Tensor& tensor) {
   auto& external = externals_[static_cast<std::size_t>(external_of(tensor))];
   Value before;
   before.bytes = block_bytes(tensor);
-  before.held = copy_of_storage(tensor);
+  before.held = copy_of(tensor.storage());
   external.before = static_cast<ValueId>(values_.size());
   values_.push_back(std::move(before));
   return external.before;
@@ -341,6 +331,7 @@ void Tape::end_forward() {
   if (is_profiled_) note_drops();
   is_forward_ = false;
   if (plan_ && operations_.size() != plan_->step.signature.size()) drop_plan();
+  if (!is_profiled_) return;
   for (const auto& value : values_) record_.is_overwritten.push_back(value.is_overwritten);
 }
 
