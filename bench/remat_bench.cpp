@@ -2,9 +2,6 @@
 // Training steps within shares of the memory that a plain step takes for its activations: what is
 // run again, and how long the step is beside a plain one in the same run. Prints Markdown.
 //     remat_bench mlp|transformer|chain [share...]
-//     remat_bench sweep
-// The sweep runs small models within 50 budgets each: exit code 1 where a peak is above its budget,
-// or a gradient is not that of a plain step.
 #include "reprise/errors.h"
 #include "reprise/memory.h"
 #include "reprise/rematerializer.h"
@@ -162,62 +159,6 @@ class Bench {
   std::int64_t plain_bytes_ = 0;
 };
 
-/// Whether the planned step within each of 50 budgets stays below it, with equal gradients; and how
-/// far from the foretold peaks it was.
-bool sweep(const char* name, const Model& model) {
-  constexpr int kBudgets = 50;
-  const auto gradients_within = [&](reprise::Rematerializer* rematerializer) {
-    const auto loss =
-        rematerializer == nullptr ? model.loss() : rematerializer->forward(model.loss);
-    return torch::autograd::grad({loss}, model.parameters);
-  };
-  const auto expected = gradients_within(nullptr);
-  const auto start = reprise::memory_stats().current_bytes;
-  reprise::reset_peak_memory();
-  gradients_within(nullptr);
-  const auto plain = reprise::memory_stats().peak_bytes - start;
-  int fitting = 0;
-  int wrong = 0;
-  int foretold = 0;
-  std::int64_t largest_difference = 0;
-  for (int i = kBudgets; i > 0; --i) {
-    const auto budget = start + plain * i / kBudgets;
-    try {
-      reprise::Rematerializer rematerializer({.budget_bytes = budget});
-      for (int step = 0; step < 3; ++step) {
-        reprise::reset_peak_memory();
-        const auto gradients = gradients_within(&rematerializer);
-        bool is_right = reprise::memory_stats().peak_bytes <= budget;
-        for (std::size_t j = 0; j < expected.size(); ++j)
-          is_right = is_right && torch::equal(gradients[j], expected[j]);
-        wrong += is_right ? 0 : 1;
-      }
-      const auto stats = rematerializer.stats();
-      const auto difference = std::abs(stats.predicted_peak_bytes - stats.measured_peak_bytes);
-      foretold += stats.is_planned && difference == 0 ? 1 : 0;
-      if (stats.is_planned) largest_difference = std::max(largest_difference, difference);
-      ++fitting;
-    } catch (const reprise::BudgetError&) {
-      break;
-    }
-  }
-  std::printf("| %s | %d | %d | %d | %lld (%.2f %%) |\n", name, fitting, wrong, foretold,
-              static_cast<long long>(largest_difference),
-              100.0 * static_cast<double>(largest_difference) / static_cast<double>(start + plain));
-  std::fflush(stdout);
-  return wrong == 0 && fitting > 0;
-}
-
-int sweep_all() {
-  std::printf(
-      "| model | budgets that fit, of 50 | steps that were wrong | peaks foretold to the byte | "
-      "largest difference [bytes] |\n|---|---|---|---|---|\n");
-  bool is_right = sweep("MLP", mlp(12, 128, 512));
-  is_right = sweep("transformer", transformer(4, 64, 64, 4)) && is_right;
-  is_right = sweep("chain", chain(100, 64, 256)) && is_right;
-  return is_right ? 0 : 1;
-}
-
 Model model_of(const std::string& name) {
   if (name == "mlp") return mlp(32, 1024, 2048);
   if (name == "transformer") return transformer(12, 512, 256, 16);
@@ -231,7 +172,6 @@ Model model_of(const std::string& name) {
 int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "mlp";
   torch::manual_seed(1);
-  if (name == "sweep") return sweep_all();
   Bench bench(model_of(name));
   std::vector<double> shares;
   for (int i = 2; i < argc; ++i) shares.push_back(std::atof(argv[i]));

@@ -42,7 +42,7 @@ TEST(CheckpointLayer, IsTakenAnyNumberOfTimesByTrainAndVerify) {
     const Settings settings =
         parse({command, "--parquet-file", "t", "--checkpointing", "minimal", "--checkpoint-layer",
                "lstm_decoder=off", "--checkpoint-layer=gate=on,quantile=on"});
-    EXPECT_EQ(settings.model.checkpointing, Checkpointing::kMinimal);
+    EXPECT_EQ(settings.checkpointing, Checkpointing::kMinimal);
     EXPECT_THAT(
         settings.model.checkpoint_layers,
         ElementsAre(Pair("gate", true), Pair("lstm_decoder", false), Pair("quantile", true)));

@@ -250,7 +250,7 @@ TEST(ParseCommandLine, SetsEveryKindOfField) {
   EXPECT_THAT(settings.data.lags, ElementsAre(24, 168));
   EXPECT_EQ(settings.train.lr, 0.01);
   EXPECT_EQ(settings.data.normalize, Normalization::kWindow);
-  EXPECT_EQ(settings.model.checkpointing, Checkpointing::kAggressive);
+  EXPECT_EQ(settings.checkpointing, Checkpointing::kAggressive);
   EXPECT_TRUE(settings.model.encoder_grn);
   EXPECT_FALSE(settings.data.infer);
   EXPECT_EQ(settings.train.seed, 7U);
@@ -353,7 +353,7 @@ TEST(ConfigText, ReadsBackAsTheSameSettings) {
   written.data.normalize = Normalization::kNone;
   written.data.train_until = "2017-06-26 00:00:00";
   written.model.quantiles = {0.1, 1.0 / 3.0};
-  written.model.checkpointing = Checkpointing::kAggressive;
+  written.checkpointing = Checkpointing::kAggressive;
   written.model.checkpoint_layers = {{"quantile", true}, {"lstm_encoder", false}};
   written.train.lr = 3e-17;
   written.train.weight_decay = 1e300;
@@ -364,7 +364,7 @@ TEST(ConfigText, ReadsBackAsTheSameSettings) {
   EXPECT_EQ(read.parquet_file, written.parquet_file);
   EXPECT_EQ(read.data.id, written.data.id);
   EXPECT_EQ(read.model.quantiles, written.model.quantiles);
-  EXPECT_EQ(read.model.checkpointing, written.model.checkpointing);
+  EXPECT_EQ(read.checkpointing, written.checkpointing);
   EXPECT_EQ(read.model.checkpoint_layers, written.model.checkpoint_layers);
   EXPECT_EQ(read.train.lr, written.train.lr);
   EXPECT_EQ(read.train.weight_decay, written.train.weight_decay);
@@ -381,6 +381,24 @@ TEST(Settle, MakesTheLengthsAgreeAndTheAliasHold) {
   EXPECT_EQ(settings.model.encoder_length, 30);
   EXPECT_EQ(settings.model.horizon, 5);
   EXPECT_EQ(settings.model.checkpointing, Checkpointing::kAggressive);
+}
+
+TEST(Settle, TakesAutoWithABudgetUnlessATierIsChosen) {
+  Settings settings;
+  settle(settings);
+  EXPECT_EQ(settings.model.checkpointing, Checkpointing::kOff);
+  settings = {};
+  settings.train.memory_budget_bytes = 1'000'000;
+  settle(settings);
+  EXPECT_EQ(settings.model.checkpointing, Checkpointing::kAuto);
+  EXPECT_EQ(settings.checkpointing, Checkpointing::kAuto);  // what config.toml says
+  settings.checkpointing = Checkpointing::kOff;
+  settle(settings);
+  EXPECT_EQ(settings.model.checkpointing, Checkpointing::kOff);
+  settings.checkpointing.reset();
+  settings.train.device = "cuda";  // where nothing is let go
+  settle(settings);
+  EXPECT_EQ(settings.model.checkpointing, Checkpointing::kOff);
 }
 
 TEST(Settle, RefusesASeedThatTomlCannotHold) {

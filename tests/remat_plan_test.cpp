@@ -349,6 +349,8 @@ TEST(RematPlanJson, IsRefusedWhereItIsNoPlanOfTheGraph) {
   expect_refused_text("\"run\"", "\"jump\"", "\"jump\" is not known");
   expect_refused_text("\"run\", 1", "\"run\", 3", "the operation 3 is not one of 3");
   expect_refused_text("[0, \"run\"", "[9, \"run\"", "the event of an action 9");
+  expect_refused_text("\"run\", 1", "\"run\", 2", "was changed after it was written");
+  expect_refused_text("_bytes\": 5", "_bytes\": 6", "was changed after it was written");
   EXPECT_THAT([&] { plan_from_json(text, chain({1, 1, 2})); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("make a new plan")));
 }

@@ -13,28 +13,13 @@
 namespace reprise {
 namespace {
 
+using testing::mlp;
 using testing::random_leaf;
 using testing::random_tensor;
+using testing::step_of;
 using testing::Tensors;
 using testing::TrainingStep;
 using torch::Tensor;
-
-template <typename Module>
-TrainingStep step_of(Module module, const Tensor& input) {
-  return {.loss = [module, input]() mutable { return module->forward(input).square().mean(); },
-          .leaves = module->parameters(),
-          .buffers = module->buffers()};
-}
-
-torch::nn::Sequential mlp(int layers, std::int64_t width) {
-  torch::nn::Sequential model;
-  for (int i = 0; i < layers; ++i) {
-    model->push_back(torch::nn::Linear(width, width));
-    model->push_back(torch::nn::GELU());
-    model->push_back(torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
-  }
-  return model;
-}
 
 class RematTest : public testing::SeededTest {};
 
@@ -54,83 +39,55 @@ TEST_F(RematTest, KeepsDropoutMasksAndTheRandomStream) {
   EXPECT_LE(testing::expect_exact_within_budgets(step, 4), 0.5);
 }
 
-struct Block : torch::nn::Module {
-  explicit Block(std::int64_t channels) {
-    for (int i = 0; i < 2; ++i) {
-      convolutions.push_back(register_module(
-          "conv" + std::to_string(i),
-          torch::nn::Conv2d(torch::nn::Conv2dOptions(channels, channels, 3).padding(1))));
-      norms.push_back(
-          register_module("norm" + std::to_string(i), torch::nn::BatchNorm2d(channels)));
-    }
-  }
-  Tensor forward(const Tensor& x) {
-    auto y = norms[0](convolutions[0](x)).relu_();
-    y = norms[1](convolutions[1](y));
-    y += x;
-    return y.relu_();
-  }
-  std::vector<torch::nn::Conv2d> convolutions;
-  std::vector<torch::nn::BatchNorm2d> norms;
-};
-
 TEST_F(RematTest, UpdatesTheRunningStatisticsOfAResidualNetworkOnce) {
-  torch::nn::Sequential model;
-  for (int i = 0; i < 4; ++i) model->push_back(std::make_shared<Block>(8));
-  const auto step = step_of(model, random_tensor({8, 8, 12, 12}));
+  const auto step = step_of(testing::residual_network(4, 8), random_tensor({8, 8, 12, 12}));
   EXPECT_LE(testing::expect_exact_within_budgets(step, 4), 0.6);
 }
 
 TEST_F(RematTest, RunsRecurrentLayersAgain) {
-  auto lstm =
-      torch::nn::LSTM(torch::nn::LSTMOptions(32, 32).num_layers(2).batch_first(true).dropout(0.2));
-  const auto input = random_tensor({16, 20, 32});
-  const TrainingStep step{
-      .loss = [=]() mutable { return std::get<0>(lstm->forward(input)).square().mean(); },
-      .leaves = lstm->parameters()};
-  testing::expect_exact_within_budgets(step, 4);
+  testing::expect_exact_within_budgets(testing::lstm_step(32, 16, 20), 4);
 }
 
 TEST_F(RematTest, TrainsATransformer) {
-  auto model = torch::nn::TransformerEncoder(torch::nn::TransformerEncoderOptions(
-      torch::nn::TransformerEncoderLayerOptions(32, 4).dim_feedforward(64).dropout(0.1), 4));
-  const auto input = random_tensor({12, 8, 32});
-  const TrainingStep step{.loss = [=]() mutable { return model(input).square().mean(); },
-                          .leaves = model->parameters()};
-  EXPECT_LE(testing::expect_exact_within_budgets(step, 4), 0.6);
+  EXPECT_LE(testing::expect_exact_within_budgets(testing::transformer_step(12, 32, 12, 8), 4), 0.6);
 }
 
-struct UNetImpl : torch::nn::Module {
-  UNetImpl() {
-    for (int i = 0; i < kLevels; ++i) {
-      down.push_back(register_module("down" + std::to_string(i), convolution(i == 0 ? 4 : 8, 8)));
-      up.push_back(register_module("up" + std::to_string(i), convolution(16, 8)));
-    }
-  }
-  static torch::nn::Conv2d convolution(int from, int to) {
-    return torch::nn::Conv2d(torch::nn::Conv2dOptions(from, to, 3).padding(1));
-  }
-  Tensor forward(Tensor x) {
-    std::vector<Tensor> skips;
-    for (auto& layer : down) {
-      skips.push_back(torch::silu(layer(x)));
-      x = torch::avg_pool2d(skips.back(), 2);
-    }
-    for (int i = kLevels - 1; i >= 0; --i) {
-      x = torch::upsample_nearest2d(x, skips[i].sizes().slice(2));
-      x = torch::silu(up[i](torch::cat({x, skips[i]}, 1)));
-    }
-    return x;
-  }
-  static constexpr int kLevels = 3;
-  std::vector<torch::nn::Conv2d> down;
-  std::vector<torch::nn::Conv2d> up;
-};
-TORCH_MODULE(UNet);
-
 TEST_F(RematTest, TrainsANetworkWithLongSkips) {
-  const auto step = step_of(UNet(), random_tensor({4, 4, 32, 32}));
+  const auto step = step_of(testing::UNet(), random_tensor({4, 4, 32, 32}));
   EXPECT_LE(testing::expect_exact_within_budgets(step, 3), 0.8);
+}
+
+TEST_F(RematTest, TakesASavedPlanForTheStepThatItIsOf) {
+  const auto step = step_of(mlp(12, 64), random_tensor({256, 64}));
+  const auto plain_bytes = testing::plain_bytes_of(step);
+  const auto expected = testing::outcome_of(step);
+  const auto budget = memory_stats().current_bytes + plain_bytes / 2;
+  constexpr int kSteps = 4;
+  const auto run = [&](const std::string& saved_plan) {
+    Rematerializer rematerializer({.budget_bytes = budget, .saved_plan = saved_plan});
+    EXPECT_FALSE(rematerializer.planned_step());
+    for (int i = 0; i < kSteps; ++i)
+      testing::expect_same_bytes(testing::outcome_of(step, &rematerializer), expected);
+    return std::pair(rematerializer.planned_step(), rematerializer.stats());
+  };
+  const auto [made, first] = run("");
+  ASSERT_TRUE(made);
+  EXPECT_EQ(first.saved_plan_uses, 0);
+  EXPECT_EQ(made->solution.forecast.peak_bytes, first.predicted_peak_bytes);
+  EXPECT_FALSE(made->solution.plan.actions.empty());
+  const auto text = to_json(made->solution.plan, made->graph, budget);
+  const auto [loaded, second] = run(text);
+  ASSERT_TRUE(loaded);
+  EXPECT_EQ(second.saved_plan_uses, 1);
+  EXPECT_EQ(to_json(loaded->solution.plan, loaded->graph, budget), text);
+
+  // A step of another size has no use for it, and a text that is no plan is refused at once.
+  const auto other = step_of(mlp(12, 64), random_tensor({200, 64}));
+  Rematerializer rematerializer({.budget_bytes = budget, .saved_plan = text});
+  for (int i = 0; i < kSteps; ++i) testing::outcome_of(other, &rematerializer);
+  EXPECT_TRUE(rematerializer.stats().is_planned);
+  EXPECT_EQ(rematerializer.stats().saved_plan_uses, 0);
+  EXPECT_THROW(Rematerializer({.saved_plan = "{}"}), OptionError);
 }
 
 TEST_F(RematTest, ReturnsWhatTheFunctionReturns) {

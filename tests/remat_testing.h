@@ -7,6 +7,7 @@
 #include "reprise/rematerializer.h"
 
 #include "tests/checkpoint_testing.h"
+#include "tests/remat_models.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -18,13 +19,6 @@
 #include <vector>
 
 namespace reprise::testing {
-
-/// A model with what a step of it changes.
-struct TrainingStep {
-  std::function<at::Tensor()> loss;
-  Tensors leaves;        ///< gradients of these are compared
-  Tensors buffers = {};  ///< put back before each step
-};
 
 /// Gradients, loss, buffers and next random numbers of a step.
 inline Tensors outcome_of(const TrainingStep& step, Rematerializer* rematerializer = nullptr) {

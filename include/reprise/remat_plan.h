@@ -127,9 +127,17 @@ struct RematPoint {
 /// Budgets from the smallest found to that without any replay: ascending, replayed time falling.
 std::vector<RematPoint> rematerialisation_curve(const RematGraph& graph);
 
-/// The plan as JSON, with the hash of its graph and its budget. The same input gives the same text.
+/// Of the plan, its graph (without times), and its budget.
+std::uint64_t plan_hash(const RematPlan& plan, const RematGraph& graph, std::int64_t budget_bytes);
+/// 16 digits.
+std::string hexadecimal(std::uint64_t hash);
+/// The plan as JSON, with its hash, that of its graph, and its budget. The same input gives the
+/// same text.
 std::string to_json(const RematPlan& plan, const RematGraph& graph, std::int64_t budget_bytes);
-/// Throws `std::invalid_argument` where the text is no plan, or that of another graph.
+/// Throws `std::invalid_argument` where the text is no plan, that of another graph, or was changed.
 RematPlan plan_from_json(const std::string& text, const RematGraph& graph);
+/// The hash of the graph that the plan is of. Throws `std::invalid_argument` where the text is no
+/// plan.
+std::uint64_t graph_hash_of_json(const std::string& text);
 
 }  // namespace reprise

@@ -3,9 +3,13 @@
 /// needs it.
 #pragma once
 
+#include "reprise/remat_plan.h"
+
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 namespace reprise {
@@ -13,6 +17,15 @@ namespace reprise {
 struct RematerializerOptions {
   /// Most that the tensors of the process take, as `MemoryBudget` counts; 0: no limit.
   std::int64_t budget_bytes = 0;
+  /// JSON of a plan (see `to_json`), for the step that it was made for: that one is not planned
+  /// again where the plan fits. Other steps are planned as without it. Empty: none.
+  std::string saved_plan = {};
+};
+
+/// A training step as it was recorded, and how it is run within the budget.
+struct RematStep {
+  RematGraph graph;
+  RematSolution solution;
 };
 
 /// What a `Rematerializer` has done, in all its steps.
@@ -24,6 +37,7 @@ struct RematerializerStats {
   std::int64_t replayed_operations = 0;
   double replay_ms = 0.0;
   double planning_ms = 0.0;
+  std::int64_t saved_plan_uses = 0;  ///< steps that the saved plan was taken for
   // Of the last step that went by a plan; the first step never does.
   bool is_planned = false;
   std::int64_t predicted_peak_bytes = 0;
@@ -56,7 +70,8 @@ struct RematerializerStats {
 /// rematerialiser at the same time; a call inside another joins it.
 class Rematerializer {
  public:
-  /// Throws `OptionError` for a negative budget, `BudgetError` where more is in use already.
+  /// Throws `OptionError` for a negative budget or a saved plan that is none, `BudgetError` where
+  /// more is in use already.
   explicit Rematerializer(const RematerializerOptions& options = {});
   ~Rematerializer();
   Rematerializer(const Rematerializer&) = delete;
@@ -71,6 +86,9 @@ class Rematerializer {
   }
 
   RematerializerStats stats() const;
+  /// The last step that went by a plan: its graph has the times that were measured. None before the
+  /// second step, and without a budget.
+  std::optional<RematStep> planned_step() const;
 
  private:
   class Recording {

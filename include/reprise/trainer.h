@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -85,17 +86,19 @@ struct TrainResult {
   /// not hard (`MemoryBudget`).
   std::int64_t peak_bytes = 0;
   std::int64_t out_of_memory_events = 0;
-  RematerializerStats rematerializer = {};  ///< of checkpointing auto
+  RematerializerStats rematerializer = {};               ///< of checkpointing auto
+  std::optional<RematStep> planned_step = std::nullopt;  ///< the last one, of checkpointing auto
 };
 
 /// Trains `model` in place and leaves the weights of the best evaluation in it.
 ///
 /// `on_step` is called after every step; returning false stops cleanly, best weights kept. Without
 /// an evaluation the last weights are kept. Sets the seed of LibTorch's default generator.
-/// The tier of `model` is afterwards that of the last step. Starts the peak of `memory_stats` anew.
-/// Throws `BudgetError` with the smallest budget when a step does not fit into memory in any way;
-/// the model then holds the weights of the best evaluation, or of the step before.
-/// Throws `DataError` when no window fits into the training rows, `OptionError`, and
+/// A step that does not fit is started again with checkpointing auto, then in smaller
+/// micro-batches. The tier of `model` is afterwards that of the last step. Starts the peak of
+/// `memory_stats` anew. Throws `BudgetError` with the smallest budget when a step does not fit into
+/// memory in any way; the model then holds the weights of the best evaluation, or of the step
+/// before. Throws `DataError` when no window fits into the training rows, `OptionError`, and
 /// `std::runtime_error` naming step and windows when the loss is not finite; the model then
 /// holds the weights of the best evaluation, or of the step before where there was none.
 TrainResult train(TemporalFusionTransformer& model, const Dataset& dataset,

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,13 @@ TrainingProfile profile_training(const TftOptions& model, const Dataset& dataset
 /// 90% of the memory that the system has. Throws as `train` does.
 PeakModel measure_peaks(const TftOptions& model, const Dataset& dataset,
                         const TrainOptions& options);
+
+/// Some steps of a training with checkpointing auto within the budget of `options`, or within most
+/// of the memory that the system has: the graph of a step, which does not depend on the budget, and
+/// its plan. None where such steps cannot be planned. Throws as `train` does, and `BudgetError`
+/// when a step does not fit.
+std::optional<RematStep> record_training_step(const TftOptions& model, const Dataset& dataset,
+                                              TrainOptions options);
 
 /// The largest batch whose steps fit into a limit, found by running them.
 struct LargestBatch {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <charconv>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 
+#include "plan/fnv1a.h"
 #include "reprise/remat_plan.h"
 
 namespace reprise {
@@ -15,26 +17,25 @@ constexpr int kVersion = 1;
   throw std::invalid_argument("plan_from_json: " + what);
 }
 
-/// A JSON number cannot hold every 64 bits.
-std::string hexadecimal(std::uint64_t hash) {
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
-  return digits;
-}
-
-nlohmann::json parse(const std::string& text) {
-  try {
-    return nlohmann::json::parse(text);
-  } catch (const nlohmann::json::parse_error& error) {
-    refuse(std::string("the text is no JSON: ") + error.what());
-  }
-}
-
 const nlohmann::json& member(const nlohmann::json& object, const char* name) {
   if (!object.is_object() || !object.contains(name)) {
     refuse(std::string("there is no \"") + name + "\"");
   }
   return object[name];
+}
+
+nlohmann::json parse(const std::string& text) {
+  nlohmann::json json;
+  try {
+    json = nlohmann::json::parse(text);
+  } catch (const nlohmann::json::parse_error& error) {
+    refuse(std::string("the text is no JSON: ") + error.what());
+  }
+  if (member(json, "version") != kVersion) {
+    refuse("version " + json["version"].dump() +
+           " is not known (known: " + std::to_string(kVersion) + ")");
+  }
+  return json;
 }
 
 std::int32_t index(const nlohmann::json& number, std::size_t end, const std::string& what) {
@@ -66,8 +67,30 @@ RematAction action(const nlohmann::json& item, const RematGraph& graph) {
 
 }  // namespace
 
+std::uint64_t plan_hash(const RematPlan& plan, const RematGraph& graph, std::int64_t budget_bytes) {
+  detail::Fnv1a hash;
+  hash.add(static_cast<std::int64_t>(graph.hash()));
+  hash.add(budget_bytes);
+  hash.add(plan.kept);
+  hash.add(static_cast<std::int64_t>(plan.actions.size()));
+  for (const auto& action : plan.actions) {
+    hash.add(std::int64_t{action.before_event});
+    hash.add(std::int64_t{action.kind == RematAction::Kind::kDrop});
+    hash.add(std::int64_t{action.index});
+  }
+  return hash.value();
+}
+
+std::string hexadecimal(std::uint64_t hash) {
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
+  return digits;
+}
+
 std::string to_json(const RematPlan& plan, const RematGraph& graph, std::int64_t budget_bytes) {
-  std::string text = "{\n\"version\": " + std::to_string(kVersion) + ",\n\"graph\": \"" +
+  // As text: a JSON number cannot hold every 64 bits.
+  std::string text = "{\n\"version\": " + std::to_string(kVersion) + ",\n\"hash\": \"" +
+                     hexadecimal(plan_hash(plan, graph, budget_bytes)) + "\",\n\"graph\": \"" +
                      hexadecimal(graph.hash()) +
                      "\",\n\"budget_bytes\": " + std::to_string(budget_bytes) + ",\n\"kept\": [";
   for (std::size_t i = 0; i < plan.kept.size(); ++i) {
@@ -85,10 +108,6 @@ std::string to_json(const RematPlan& plan, const RematGraph& graph, std::int64_t
 
 RematPlan plan_from_json(const std::string& text, const RematGraph& graph) {
   const auto json = parse(text);
-  if (member(json, "version") != kVersion) {
-    refuse("version " + json["version"].dump() +
-           " is not known (known: " + std::to_string(kVersion) + ")");
-  }
   const std::string hash = hexadecimal(graph.hash());
   if (member(json, "graph") != hash) {
     refuse("the plan is for graph " + json["graph"].dump() + ", this is \"" + hash +
@@ -109,7 +128,23 @@ RematPlan plan_from_json(const std::string& text, const RematGraph& graph) {
       refuse("the events of the actions are in no ascending order");
     }
   }
+  const auto budget_bytes = json["budget_bytes"].get<std::int64_t>();
+  if (member(json, "hash") != hexadecimal(plan_hash(plan, graph, budget_bytes))) {
+    refuse("the text was changed after it was written; make a new plan");
+  }
   return plan;
+}
+
+std::uint64_t graph_hash_of_json(const std::string& text) {
+  const auto json = parse(text);
+  const auto& hash = member(json, "graph");
+  const auto digits = hash.is_string() ? hash.get<std::string>() : std::string();
+  std::uint64_t number = 0;
+  const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), number, 16);
+  if (digits.empty() || read.ec != std::errc{} || read.ptr != digits.data() + digits.size()) {
+    refuse("\"graph\" " + hash.dump() + " is no hexadecimal number");
+  }
+  return number;
 }
 
 }  // namespace reprise

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <stdexcept>
 #include <utility>
 
 namespace reprise::detail {
@@ -59,11 +60,10 @@ void PlanCache::add(StepGraph step) {
 }
 
 /// A step that takes more or less than was foretold is recorded once more.
-void PlanCache::note_peak(const PlannedStep& plan, std::int64_t peak_bytes) {
+void PlanCache::note_peak(std::shared_ptr<const PlannedStep> plan, std::int64_t peak_bytes) {
   const std::lock_guard lock(mutex_);
-  last_ = {plan.solution.forecast, peak_bytes, plan.solution.smallest_budget_bytes,
-           plan.solution.least_replay_ms};
-  if (peak_bytes != plan.solution.forecast.peak_bytes && corrections_ < kMostCorrections) {
+  last_ = {std::move(plan), peak_bytes};
+  if (peak_bytes != last_->plan->solution.forecast.peak_bytes && corrections_ < kMostCorrections) {
     ++corrections_;
     is_profile_wanted_ = true;
   }
@@ -87,7 +87,7 @@ PlanCache::Next PlanCache::next() {
 void PlanCache::make_plan(StepGraph step) {
   const auto begin = std::chrono::steady_clock::now();
   auto planned = std::make_shared<PlannedStep>();
-  planned->solution = plan_rematerialisation(step.graph, budget_bytes_);
+  planned->solution = solve(step.graph);
   planning_ms_ += milliseconds_since(begin);
   if (!planned->solution.is_feasible) return;
   planned->is_kept.resize(step.tape_values, false);
@@ -99,6 +99,34 @@ void PlanCache::make_plan(StepGraph step) {
   planned->step = std::move(step);
   plans_.push_front(std::move(planned));
   if (plans_.size() > kMostPlans) plans_.pop_back();
+}
+
+RematSolution PlanCache::solve(const RematGraph& graph) {
+  auto saved = saved_solution(graph);
+  if (!saved) return plan_rematerialisation(graph, budget_bytes_);
+  ++saved_plan_uses_;
+  return *std::move(saved);
+}
+
+/// None where the saved plan is not of that graph, or does not fit.
+std::optional<RematSolution> PlanCache::saved_solution(const RematGraph& graph) const {
+  if (saved_plan_.empty() || graph_hash_of_json(saved_plan_) != graph.hash()) return std::nullopt;
+  RematSolution solution;
+  try {
+    solution.plan = plan_from_json(saved_plan_, graph);
+    solution.forecast = simulate(graph, solution.plan);
+  } catch (const std::invalid_argument&) {
+    return std::nullopt;
+  }
+  solution.is_feasible = solution.forecast.peak_bytes <= budget_bytes_;
+  if (!solution.is_feasible) return std::nullopt;
+  solution.smallest_budget_bytes = solution.forecast.peak_bytes;
+  return solution;
+}
+
+std::int64_t PlanCache::saved_plan_uses() const {
+  const std::lock_guard lock(mutex_);
+  return saved_plan_uses_;
 }
 
 double PlanCache::planning_ms() const {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace reprise::detail {
@@ -17,13 +18,15 @@ namespace reprise::detail {
 /// Plans steps that were recorded, when the next one begins. Thread-safe.
 class PlanCache : public StepPlans {
  public:
-  explicit PlanCache(std::int64_t budget_bytes) : budget_bytes_(budget_bytes) {}
+  /// `saved_plan`: JSON, or empty.
+  PlanCache(std::int64_t budget_bytes, std::string saved_plan)
+      : budget_bytes_(budget_bytes), saved_plan_(std::move(saved_plan)) {}
 
   std::shared_ptr<const PlannedStep> find(
       const std::vector<std::uint64_t>& signature) const override;
   void note_miss() override;
   void add(StepGraph step) override;
-  void note_peak(const PlannedStep& plan, std::int64_t peak_bytes) override;
+  void note_peak(std::shared_ptr<const PlannedStep> plan, std::int64_t peak_bytes) override;
 
   /// The plan to begin the next step with, and whether that step is to be recorded for the planner.
   struct Next {
@@ -34,18 +37,20 @@ class PlanCache : public StepPlans {
 
   /// The last planned step: what was foretold, and what it took.
   struct Comparison {
-    RematForecast forecast;
+    std::shared_ptr<const PlannedStep> plan;
     std::int64_t peak_bytes = 0;
-    std::int64_t smallest_budget_bytes = 0;
-    double least_replay_ms = 0.0;
   };
   std::optional<Comparison> last() const;
   double planning_ms() const;  ///< in all
+  std::int64_t saved_plan_uses() const;
 
  private:
   void make_plan(StepGraph step);
+  RematSolution solve(const RematGraph& graph);
+  std::optional<RematSolution> saved_solution(const RematGraph& graph) const;
 
   const std::int64_t budget_bytes_;
+  const std::string saved_plan_;
   mutable std::mutex mutex_;
   std::list<std::shared_ptr<const PlannedStep>> plans_;  ///< the last used first
   std::optional<StepGraph> recorded_;                    ///< to be planned
@@ -54,6 +59,7 @@ class PlanCache : public StepPlans {
   std::deque<std::uint64_t> seen_;  ///< steps that were recorded and not planned
   int corrections_ = 0;
   double planning_ms_ = 0.0;
+  std::int64_t saved_plan_uses_ = 0;
   std::optional<Comparison> last_;
 };
 

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,9 +32,19 @@ struct Rematerializer::Impl {
       throw OptionError("budget_bytes", "budget_bytes: must not be negative, got " +
                                             std::to_string(options.budget_bytes));
     }
+    check_saved_plan(options.saved_plan);
     if (options.budget_bytes == 0) return;
     budget.emplace(options.budget_bytes);
-    plans = std::make_shared<detail::PlanCache>(options.budget_bytes);
+    plans = std::make_shared<detail::PlanCache>(options.budget_bytes, options.saved_plan);
+  }
+
+  static void check_saved_plan(const std::string& plan) {
+    if (plan.empty()) return;
+    try {
+      graph_hash_of_json(plan);
+    } catch (const std::invalid_argument& error) {
+      throw OptionError("saved_plan", std::string("saved_plan: ") + error.what());
+    }
   }
 
   bool evict(std::int64_t missing_bytes) {
@@ -110,15 +121,23 @@ RematerializerStats Rematerializer::stats() const {
                             .replay_ms = static_cast<double>(counters.replay_ns) / 1e6};
   if (!impl_->plans) return stats;
   stats.planning_ms = impl_->plans->planning_ms();
+  stats.saved_plan_uses = impl_->plans->saved_plan_uses();
   if (const auto last = impl_->plans->last()) {
+    const auto& solution = last->plan->solution;
     stats.is_planned = true;
-    stats.predicted_peak_bytes = last->forecast.peak_bytes;
-    stats.predicted_replay_ms = last->forecast.replay_ms;
+    stats.predicted_peak_bytes = solution.forecast.peak_bytes;
+    stats.predicted_replay_ms = solution.forecast.replay_ms;
     stats.measured_peak_bytes = last->peak_bytes;
-    stats.smallest_budget_bytes = last->smallest_budget_bytes;
-    stats.least_replay_ms = last->least_replay_ms;
+    stats.smallest_budget_bytes = solution.smallest_budget_bytes;
+    stats.least_replay_ms = solution.least_replay_ms;
   }
   return stats;
+}
+
+std::optional<RematStep> Rematerializer::planned_step() const {
+  const auto last = impl_->plans ? impl_->plans->last() : std::nullopt;
+  if (!last) return std::nullopt;
+  return RematStep{last->plan->step.graph, last->plan->solution};
 }
 
 struct Rematerializer::Recording::State {

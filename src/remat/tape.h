@@ -59,7 +59,7 @@ class StepPlans {
   virtual void note_miss() = 0;
   /// Called when the last saved tensor of a step is gone.
   virtual void add(StepGraph step) = 0;
-  virtual void note_peak(const PlannedStep& plan, std::int64_t peak_bytes) = 0;
+  virtual void note_peak(std::shared_ptr<const PlannedStep> plan, std::int64_t peak_bytes) = 0;
 };
 
 /// How a tape is to run.

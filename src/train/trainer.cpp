@@ -7,6 +7,7 @@
 #include "reprise/memory.h"
 #include "tft/require_internal.h"
 #include "train/batch_internal.h"
+#include "train/smallest_budget_internal.h"
 #include "train/training_internal.h"
 
 #include <c10/util/ScopeExit.h>
@@ -24,44 +25,22 @@ constexpr std::int64_t kMostEpochs = 1'000'000;
 constexpr std::int64_t kMostBatch = std::int64_t{1} << 24;
 constexpr std::int64_t kMostLoaderThreads = 256;
 
-/// The peak of the step that takes the least memory; none where the machine has not that much.
-/// Measured by running it: `options` without their budget.
-std::optional<std::int64_t> smallest_peak(TemporalFusionTransformer& model, const Dataset& dataset,
-                                          TrainOptions options) {
-  options.micro_batch_size = 1;
-  options.memory_budget_bytes =
-      memory_stats().current_bytes +
-      static_cast<std::int64_t>(detail::kUsableShare *
-                                static_cast<double>(available_memory_bytes()));
-  if (!torch::Device(options.device).is_cpu()) return std::nullopt;  // its limit is not hard
-  const auto tier = model->options().checkpointing;
-  const auto end = c10::make_scope_exit([&] { model->set_checkpointing(tier); });
-  model->set_checkpointing(Checkpointing::kAggressive);
-  try {
-    detail::Training training(model, dataset, options);
-    training.try_step();
-    return memory_stats(torch::Device(options.device)).peak_bytes;
-  } catch (const std::exception& error) {
-    if (!detail::is_out_of_memory(error)) throw;
-    return std::nullopt;
-  }
-}
-
-BudgetError too_little_memory(const BudgetError& shortage, std::optional<std::int64_t> smallest,
+BudgetError too_little_memory(const BudgetError& shortage,
+                              const std::optional<detail::SmallestBudget>& smallest,
                               bool has_budget) {
-  const std::int64_t needed = smallest.value_or(shortage.needed_bytes());
+  const std::int64_t needed = smallest ? smallest->bytes : shortage.needed_bytes();
+  const bool is_auto = smallest && smallest->checkpointing == Checkpointing::kAuto;
   const std::string allowed = detail::byte_text(shortage.allowed_bytes());
-  return {
-      needed, shortage.allowed_bytes(),
-      "train: " +
-          (has_budget ? allowed + " of memory are not enough"
-                      : "the system has no more memory than " + allowed + " for tensors") +
-          ": with checkpointing aggressive and micro-batches of one window a step of this model "
-          "and batch size needs " +
-          (smallest ? "" : "more than ") + detail::byte_text(needed) + "; " +
-          (has_budget ? "allow that much (memory_budget = " + std::to_string(needed) + "), or "
-                      : std::string()) +
-          "use a smaller hidden size, encoder or batch"};
+  return {needed, shortage.allowed_bytes(),
+          "train: " +
+              (has_budget ? allowed + " of memory are not enough"
+                          : "the system has no more memory than " + allowed + " for tensors") +
+              ": with checkpointing " + (is_auto ? "auto" : "aggressive") +
+              " and micro-batches of one window a step of this model and batch size needs " +
+              (smallest ? "" : "more than ") + detail::byte_text(needed) + "; " +
+              (has_budget ? "allow that much (memory_budget = " + std::to_string(needed) + "), or "
+                          : std::string()) +
+              "use a smaller hidden size, encoder or batch"};
 }
 
 }  // namespace
@@ -109,9 +88,9 @@ TrainResult train(TemporalFusionTransformer& model, const Dataset& dataset,
     shortage.emplace(in_use, in_use, error.what());
   }
   // Now that all memory of the training is free.
-  const auto smallest = smallest_peak(model, dataset, options);
+  const auto smallest = detail::smallest_budget(model, dataset, options, shortage->allowed_bytes());
   // Where the smallest step would have fitted, something else took the memory.
-  if (smallest && *smallest <= shortage->allowed_bytes()) throw *shortage;
+  if (smallest && smallest->bytes <= shortage->allowed_bytes()) throw *shortage;
   const bool has_budget = options.memory_budget_bytes > 0 || memory_stats().budget_bytes > 0;
   throw too_little_memory(*shortage, smallest, has_budget);
 }

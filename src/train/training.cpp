@@ -118,7 +118,9 @@ void Training::finish() {
   result_.checkpointing = model_->options().checkpointing;
   result_.micro_batch_size = training_step_->micro_batch_size();
   result_.peak_bytes = memory.peak_bytes;
-  result_.rematerializer = training_step_->rematerializer_stats();
+  if (const auto& rematerializer = training_step_->rematerializer())
+    result_.rematerializer = rematerializer->stats();
+  result_.planned_step = planned_step();
   result_.out_of_memory_events = memory.out_of_memory_events - refusals_before_;
 }
 

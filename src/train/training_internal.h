@@ -32,10 +32,17 @@ class Training {
   /// The first `count` steps, or as many as an epoch has, without evaluations. Throws as `train`
   /// where a loss is not finite.
   void run_steps(std::int64_t count);
-  /// Forward and backward of the first step, nothing more.
+  /// Forward and backward of the first step, as far as it takes to see its peak.
   void try_step();
   /// Whether a step that does not fit is started again in a smaller way (it is).
   void set_may_retry(bool may_retry) { training_step_->may_retry = may_retry; }
+  /// With checkpointing auto, its last step that went by a plan.
+  std::optional<RematStep> planned_step() const {
+    const auto& rematerializer = training_step_->rematerializer();
+    return rematerializer ? rematerializer->planned_step() : std::nullopt;
+  }
+  /// Its budget no longer holds, and the next step with checkpointing auto is its first.
+  void forget_rematerializer() { training_step_->forget_rematerializer(); }
   /// The step's phases, and "data" while it waits for its batch.
   void set_on_phase(std::function<void(const std::string&)> on_phase);
 

@@ -3,6 +3,7 @@
 
 #include "autograd/out_of_memory.h"
 #include "reprise/errors.h"
+#include "reprise/memory_budget.h"
 #include "train/training_internal.h"
 
 #include <torch/torch.h>
@@ -17,6 +18,7 @@ namespace reprise {
 namespace {
 
 constexpr const char* kBetweenLayers = "between layers";
+constexpr int kStepsBeforePlan = 3;  // of steps whose plan foretells them to the byte
 
 /// How a measured step is run.
 struct Variant {
@@ -62,7 +64,10 @@ void keep_least(std::map<std::string, double>& least, const std::map<std::string
 class StepRecorder {
  public:
   StepRecorder(const TftOptions& model, const Dataset& dataset, const TrainOptions& options)
-      : options_(options), model_(model), training_(model_, dataset, options_) {
+      : options_(options),
+        auto_budget_bytes_(take_auto_budget(model, options_)),
+        model_(model),
+        training_(model_, dataset, options_) {
     training_.set_on_phase([this](const std::string& name) {
       if (timeline_) timeline_->mark(name);
     });
@@ -73,6 +78,23 @@ class StepRecorder {
   RecordedStep record(const Variant& variant) {
     model_->set_checkpointing(variant.checkpointing);
     model_->set_checkpoint_layers(variant.layers);
+    if (variant.checkpointing != Checkpointing::kAuto || auto_budget_bytes_ == 0)
+      return record_step();
+    const MemoryBudget budget(auto_budget_bytes_);
+    for (int i = 0; i < kStepsBeforePlan; ++i) training_.run_steps(1);
+    auto step = record_step();
+    training_.forget_rematerializer();
+    return step;
+  }
+
+ private:
+  /// With auto a budget is for its steps alone: those that it is compared with take more.
+  static std::int64_t take_auto_budget(const TftOptions& model, TrainOptions& options) {
+    const bool is_auto = model.checkpointing == Checkpointing::kAuto;
+    return is_auto ? std::exchange(options.memory_budget_bytes, 0) : 0;
+  }
+
+  RecordedStep record_step() {
     timeline_ = std::make_shared<MemoryTimeline>();
     training_.run_steps(1);
     timeline_->stop();
@@ -88,8 +110,8 @@ class StepRecorder {
     return step;
   }
 
- private:
   TrainOptions options_;
+  std::int64_t auto_budget_bytes_;
   TemporalFusionTransformer model_;
   detail::Training training_;
   std::shared_ptr<MemoryTimeline> timeline_;
@@ -107,6 +129,7 @@ void add_times(RecordedStep& step, RecordedStep again) {
 
 std::string reason_of(const TftOptions& options, const std::string& layer) {
   if (options.checkpoint_layers.contains(layer)) return "chosen by name";
+  if (options.checkpointing == Checkpointing::kAuto) return "decided operator by operator";
   auto most = options;
   most.checkpoint_layers.clear();
   const bool is_chosen = is_checkpointed(most, layer);
@@ -292,6 +315,23 @@ LargestBatch find_largest_batch(const PeakModel& peaks, const TftOptions& model,
   }
   best.is_limited_by_most = best.batch_size == most && most > 0;
   return best;
+}
+
+std::optional<RematStep> record_training_step(const TftOptions& model, const Dataset& dataset,
+                                              TrainOptions options) {
+  if (options.memory_budget_bytes == 0) {
+    const auto available = static_cast<double>(available_memory_bytes());
+    options.memory_budget_bytes =
+        memory_stats().current_bytes + static_cast<std::int64_t>(detail::kUsableShare * available);
+  }
+  TftOptions with_auto = model;
+  with_auto.checkpointing = Checkpointing::kAuto;
+  torch::manual_seed(options.seed);
+  TemporalFusionTransformer recorded(with_auto);
+  detail::Training training(recorded, dataset, options);
+  training.set_may_retry(false);
+  for (int i = 0; i <= kStepsBeforePlan; ++i) training.run_steps(1);
+  return training.planned_step();
 }
 
 }  // namespace reprise

@@ -57,7 +57,10 @@ double TrainingStep::run(const Batch& batch, double lr) {
 
 void TrainingStep::try_backward(const Batch& batch) {
   const auto end = c10::make_scope_exit([this] { adam_.clear_gradients(); });
-  run_passes(batch);
+  // Later ones are like these: gradients are there from the second on, and plans have settled.
+  constexpr std::int64_t kTriedPasses = 4;
+  const auto count = std::min(batch.target.size(0), kTriedPasses * micro_batch_size_);
+  run_passes(part_of(batch, 0, count));
 }
 
 std::vector<MemoryRetry> TrainingStep::take_retries() {
@@ -109,8 +112,7 @@ double TrainingStep::run_pass(const Batch& batch, double share) {
     const auto loss = quantile_loss(model_->forward(batch.input), batch.target, options.quantiles);
     return share < 1.0 ? loss * share : loss;
   };
-  const bool is_auto = options.checkpointing == Checkpointing::kAuto;
-  const auto loss = is_auto ? rematerializer().forward(forward) : forward();
+  const auto loss = loss_of(forward);
   const auto value = loss.item<double>();
   if (!std::isfinite(value)) return value;
   begin_phase("backward");
@@ -119,15 +121,11 @@ double TrainingStep::run_pass(const Batch& batch, double share) {
 }
 
 bool TrainingStep::use_less_memory(std::int64_t batch_size) {
-  const auto tier = model_->options().checkpointing;
-  if (tier == Checkpointing::kOff) {
-    model_->set_checkpointing(Checkpointing::kMinimal);
-  } else if (tier == Checkpointing::kMinimal) {
-    model_->set_checkpointing(Checkpointing::kAggressive);
+  if (const auto tier = next_tier()) {
+    model_->set_checkpointing(*tier);
   } else if (const std::int64_t now = std::min(micro_batch_size_, batch_size); now > 1) {
     micro_batch_size_ = (now + 1) / 2;
-  } else if (tier == Checkpointing::kAuto) {
-    rematerializer_.reset();
+  } else if (model_->options().checkpointing == Checkpointing::kAuto) {
     model_->set_checkpointing(Checkpointing::kAggressive);
   } else {
     return false;
@@ -135,10 +133,26 @@ bool TrainingStep::use_less_memory(std::int64_t batch_size) {
   return true;
 }
 
-/// Within the budget that holds now.
-Rematerializer& TrainingStep::rematerializer() {
-  if (!rematerializer_) rematerializer_.emplace(RematerializerOptions{memory_stats().budget_bytes});
-  return *rematerializer_;
+/// None where the next way to take less is a smaller micro-batch.
+std::optional<Checkpointing> TrainingStep::next_tier() const {
+  const auto tier = model_->options().checkpointing;
+  const bool has_auto = torch::Device(options_.device).is_cpu() && memory_stats().budget_bytes > 0;
+  if (has_auto) return has_tried_auto_ ? std::nullopt : std::optional(Checkpointing::kAuto);
+  if (tier == Checkpointing::kOff) return Checkpointing::kMinimal;
+  if (tier == Checkpointing::kMinimal) return Checkpointing::kAggressive;
+  return std::nullopt;
+}
+
+/// With auto within the budget that holds now.
+torch::Tensor TrainingStep::loss_of(const std::function<torch::Tensor()>& forward) {
+  if (model_->options().checkpointing != Checkpointing::kAuto) {
+    forget_rematerializer();
+    return forward();
+  }
+  if (!rematerializer_)
+    rematerializer_.emplace(RematerializerOptions{.budget_bytes = memory_stats().budget_bytes});
+  has_tried_auto_ = true;
+  return rematerializer_->forward(forward);
 }
 
 void TrainingStep::begin_phase(const char* name) const {

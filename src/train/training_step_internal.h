@@ -16,9 +16,9 @@
 namespace reprise::detail {
 
 /// Forward, backward and optimiser of one batch. A step that does not fit into memory is started
-/// again, bit for bit, with the next tier (off, minimal, aggressive), and then in ever smaller
-/// micro-batches; with auto in ever smaller micro-batches, and at last, those of one window, with
-/// aggressive. The steps after it begin where it ended.
+/// again, bit for bit, with auto, then in ever smaller micro-batches, and at last, those of one
+/// window, with aggressive. On devices where nothing is let go (`Rematerializer`), the tiers
+/// minimal and aggressive take the place of auto. The steps after it begin where it ended.
 class TrainingStep {
  public:
   /// Labels the memory of the parameters, and makes the optimiser's state.
@@ -29,13 +29,13 @@ class TrainingStep {
   /// micro-batches those of the last try.
   double run(const Batch& batch, double lr);
 
-  /// Forward and backward alone, as the steps are now: the peak is a step's.
+  /// Some forward and backward passes alone, as the steps are now: the peak is a step's.
   void try_backward(const Batch& batch);
 
   std::int64_t micro_batch_size() const { return micro_batch_size_; }
-  RematerializerStats rematerializer_stats() const {
-    return rematerializer_ ? rematerializer_->stats() : RematerializerStats{};
-  }
+  /// While checkpointing is auto.
+  const std::optional<Rematerializer>& rematerializer() const { return rematerializer_; }
+  void forget_rematerializer() { rematerializer_.reset(); }
   /// What did not fit since the last call.
   std::vector<MemoryRetry> take_retries();
 
@@ -55,14 +55,16 @@ class TrainingStep {
   double run_passes(const Batch& batch);
   double run_pass(const Batch& batch, double share);
   bool use_less_memory(std::int64_t batch_size);
-  Rematerializer& rematerializer();
+  std::optional<Checkpointing> next_tier() const;
+  torch::Tensor loss_of(const std::function<torch::Tensor()>& forward);
   void begin_phase(const char* name) const;
 
   TemporalFusionTransformer& model_;
   const TrainOptions& options_;
   Adam adam_;
   std::int64_t micro_batch_size_;
-  std::optional<Rematerializer> rematerializer_;  ///< of checkpointing auto
+  std::optional<Rematerializer> rematerializer_;  ///< while checkpointing is auto
+  bool has_tried_auto_ = false;
   std::int64_t step_ = 0;
   std::vector<MemoryRetry> retries_;
 };

@@ -97,6 +97,17 @@ TEST(VerifyProgram, VerifiesTheAggressiveTierWhereNothingIsChosen) {
   EXPECT_THAT(document["recomputed_layers"], Contains("temporal_attention"));
 }
 
+TEST(VerifyProgram, VerifiesStepsThatDecideOperatorByOperator) {
+  const WorkFolder work;
+  work.write("sales.csv", sales_csv(2, 150));
+  const Outcome outcome = work.reprise(verify_arguments({"--checkpointing", "auto", "--json"}));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json document = json::parse(outcome.out);
+  EXPECT_EQ(document["checkpointing"], "auto");
+  EXPECT_EQ(document["equal"], true);
+  EXPECT_GT(document["replayed_operations"].get<int>(), 0);
+}
+
 TEST(VerifyProgram, SaysTheSameInJson) {
   const WorkFolder work;
   work.write("sales.csv", sales_csv(2, 150));

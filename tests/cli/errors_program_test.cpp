@@ -145,12 +145,6 @@ INSTANTIATE_TEST_SUITE_P(
             "--micro-batch-size: has no meaning with --batch-size auto"},
         WrongUsage{
             "FlagOfAnotherCommand", {"train", "--trace", "t.json"}, "unknown option '--trace'"},
-        WrongUsage{"NothingToProfile",
-                   {"profile", "--parquet-file", "t", "--checkpointing", "auto"},
-                   "--checkpointing: auto decides in training"},
-        WrongUsage{"NothingToVerify",
-                   {"verify", "--parquet-file", "t", "--checkpointing", "auto"},
-                   "--checkpointing: auto decides in training"},
         WrongUsage{"UnknownTier",
                    {"train", "--checkpointing", "most"},
                    "'most' is unknown; known: off, minimal, aggressive, auto"},

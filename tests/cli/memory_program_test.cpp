@@ -63,11 +63,12 @@ TEST(TrainProgram, RecomputesMoreWhereAStepDoesNotFitItsBudget) {
   const std::vector<std::int64_t> bytes = tier_bytes(work);
   ASSERT_LT(bytes[2], bytes[0]);
   const std::int64_t budget = (bytes[0] + bytes[2]) / 2;
-  const Outcome outcome = work.reprise(arguments(
-      "train", {"--out", "run", "--memory-budget", std::to_string(budget), "--max-steps", "3"}));
+  const Outcome outcome =
+      work.reprise(arguments("train", {"--out", "run", "--memory-budget", std::to_string(budget),
+                                       "--checkpointing", "off", "--max-steps", "3"}));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("warning: step 1 did not fit into the budget of "));
-  EXPECT_THAT(outcome.err, ContainsRegex("started again with --checkpointing [a-z]+"));
+  EXPECT_THAT(outcome.err, HasSubstr("started again with --checkpointing auto"));
   EXPECT_THAT(outcome.err, HasSubstr(", as are all steps after it\n"));
   EXPECT_THAT(outcome.out, ContainsRegex("checkpointing off, memory budget [0-9.]+ (MB|bytes)"));
   EXPECT_THAT(outcome.out, ContainsRegex("peak [0-9.]+ (MB|bytes) of tensors \\(budget "));
@@ -82,7 +83,7 @@ TEST(TrainProgram, RecomputesMoreWhereAStepDoesNotFitItsBudget) {
   const json& retries = summary["retries"];
   ASSERT_FALSE(retries.empty());
   EXPECT_EQ(retries[0]["step"], 1);
-  EXPECT_EQ(retries[0]["checkpointing"], "minimal");
+  EXPECT_EQ(retries[0]["checkpointing"], "auto");
   EXPECT_GT(retries[0]["needed_bytes"].get<std::int64_t>(), budget);
   EXPECT_EQ(summary["tier"], retries.back()["checkpointing"]);
   EXPECT_EQ(summary["micro_batch_size"], retries.back()["micro_batch_size"]);
@@ -90,16 +91,15 @@ TEST(TrainProgram, RecomputesMoreWhereAStepDoesNotFitItsBudget) {
   const std::vector<json> lines = lines_with(work.read("run/metrics.jsonl"), "retry");
   ASSERT_EQ(lines.size(), retries.size());
   EXPECT_EQ(lines[0]["step"], 1);
-  EXPECT_EQ(lines[0]["retry"]["checkpointing"], "minimal");
+  EXPECT_EQ(lines[0]["retry"]["checkpointing"], "auto");
 }
 
 TEST(TrainProgram, DecidesOperatorByOperatorWithinItsBudget) {
   const WorkFolder work;
   work.write("sales.csv", sales_csv(2, 150));
   const std::vector<std::int64_t> bytes = tier_bytes(work);
-  const Outcome outcome =
-      work.reprise(arguments("train", {"--out", "run", "--checkpointing", "auto", "--memory-budget",
-                                       std::to_string(bytes[2]), "--max-steps", "4"}));
+  const Outcome outcome = work.reprise(arguments(
+      "train", {"--out", "run", "--memory-budget", std::to_string(bytes[2]), "--max-steps", "4"}));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, ContainsRegex("Recomputed [0-9.]+ operators a step, [0-9.]+ ms; last "
                                          "planned step: foretold peak [0-9,]+ bytes, measured "));
@@ -112,11 +112,41 @@ TEST(TrainProgram, DecidesOperatorByOperatorWithinItsBudget) {
   EXPECT_EQ(rematerializer["steps"], summary["steps"]);
   EXPECT_GT(rematerializer["replayed_operations"].get<int>(), 0);
   EXPECT_EQ(rematerializer["predicted_peak_bytes"], rematerializer["measured_peak_bytes"]);
+  const json saved_plan = json::parse(work.read("run/plan.json"));
+  EXPECT_EQ(saved_plan["hash"], summary["plan_hash"]);
+  EXPECT_EQ(saved_plan["budget_bytes"], bytes[2]);
+  EXPECT_FALSE(saved_plan["actions"].empty());
 
   // The same weights as without a budget.
   const Outcome plain = work.reprise(arguments("train", {"--out", "plain", "--max-steps", "4"}));
   ASSERT_EQ(plain.exit_code, 0) << plain.err;
   EXPECT_EQ(work.read("run/model.safetensors"), work.read("plain/model.safetensors"));
+}
+
+TEST(PlanProgram, ShowsWhatAutoMakesOfABudget) {
+  const WorkFolder work;
+  work.write("sales.csv", sales_csv(2, 150));
+  const json free = plan(work)["auto"];
+  const auto least = free["curve"].front()["budget_bytes"].get<std::int64_t>();
+  const auto most = free["curve"].back()["budget_bytes"].get<std::int64_t>();
+  ASSERT_LT(least, most);
+  EXPECT_EQ(free["curve"].back()["replay_ms"], 0.0);
+  EXPECT_EQ(free["budget_bytes"], least + (most - least) / 2);
+  EXPECT_EQ(free["fits"], true);
+
+  const json within = plan(work, {"--memory-budget", std::to_string(least + 1000)})["auto"];
+  EXPECT_LE(within["predicted_peak_bytes"].get<std::int64_t>(), least + 1000);
+  std::int64_t replayed = 0;
+  for (const json& layer : within["layers"]) replayed += layer["replayed_operations"].get<int>();
+  EXPECT_EQ(replayed, within["replayed_operations"]);
+  EXPECT_GT(replayed, free["replayed_operations"]);
+
+  const Outcome outcome = work.reprise(arguments("plan", {"--memory-budget", "10kB"}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out,
+              ContainsRegex("No schedule fits into 10,?000 bytes: the smallest budget"));
+  EXPECT_THAT(outcome.out,
+              ContainsRegex("historical_vsn +[0-9]+ +[0-9.]+ +[0-9.]+ +[0-9,]+ +[0-9.]+\n"));
 }
 
 enum class Ending { kBeforeTheRun, kFailed, kFinished };
@@ -186,7 +216,7 @@ TEST(TrainProgram, SaysWhatItNeedsWhereNothingFitsItsBudget) {
   ASSERT_EQ(second.exit_code, 0) << second.err;
   const json again = json::parse(work.read("again/summary.json"));
   EXPECT_LE(again["peak_bytes"].get<std::int64_t>(), std::stoll(named[1]));
-  EXPECT_EQ(again["tier"], "aggressive");
+  EXPECT_EQ(again["tier"], "auto");
   EXPECT_EQ(again["micro_batch_size"], 1);
 }
 
@@ -268,7 +298,7 @@ TEST(InspectProgram, ShowsTheBudgetOfAConfig) {
              "batch_size = 'auto'\n");
   const Outcome outcome = work.reprise({"inspect", "sales.csv", "--config", "c.toml"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("checkpointing off, memory budget 600.0 MB\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("checkpointing auto, memory budget 600.0 MB\n"));
   const Outcome plain = work.reprise(
       {"inspect", "sales.csv", "--target", "sales", "--encoder", "12", "--horizon", "4"});
   EXPECT_THAT(plain.out, Not(HasSubstr("budget")));

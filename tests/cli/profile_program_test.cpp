@@ -30,6 +30,20 @@ std::int64_t sum_of(const json& bytes) {
   return sum;
 }
 
+TEST(ProfileProgram, ProfilesAutoWithinABudget) {
+  const WorkFolder work;
+  work.write("sales.csv", sales_csv(2, 150));
+  const Outcome plain = work.reprise(profile_arguments({"--json"}));
+  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  const auto budget = json::parse(plain.out)["peak_bytes"].get<std::int64_t>() * 8 / 10;
+  const Outcome outcome =
+      work.reprise(profile_arguments({"--memory-budget", std::to_string(budget), "--json"}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const json document = json::parse(outcome.out);
+  EXPECT_EQ(document["checkpointing"], "auto");
+  EXPECT_LE(document["peak_bytes"].get<std::int64_t>(), budget);
+}
+
 TEST(ProfileProgram, AddsUpToThePeakAndWritesNothing) {
   const WorkFolder work;
   work.write("sales.csv", sales_csv(2, 150));

@@ -64,8 +64,8 @@ std::vector<Field> model_fields(Settings& settings) {
       {"checkpointing",
        "TIER",
        "activations kept (off) or recomputed: LSTMs (minimal), encoders and attention too "
-       "(aggressive), what the memory budget asks for (auto)",
-       &model.checkpointing,
+       "(aggressive), what the memory budget asks for (auto); auto with a budget, else off",
+       &settings.checkpointing,
        {"off", "minimal", "aggressive", "auto"}},
       {"checkpoint_layer", "NAME=on|off,..", "a layer recomputed or not, whatever the tier says",
        &model.checkpoint_layers},
@@ -90,7 +90,7 @@ std::vector<Field> train_fields(TrainOptions& train) {
       {"memory_budget",
        "SIZE",
        "most memory that all tensors may take (600MB, 1.5GiB); a step that needs more is started "
-       "again with more recomputation, then in smaller micro-batches; no limit where not given",
+       "again with checkpointing auto, then in smaller micro-batches; no limit where not given",
        &train.memory_budget_bytes,
        {},
        {},

@@ -58,7 +58,7 @@ void parse(const std::string& text, const std::string& label, T& value) {
     value = text == "true";
   } else if constexpr (std::is_same_v<T, Normalization>) {
     value = kNormalizations.at(text);
-  } else if constexpr (std::is_same_v<T, Checkpointing>) {
+  } else if constexpr (std::is_same_v<T, std::optional<Checkpointing>>) {
     value = kCheckpointings.at(text);
   } else {
     const char* end = text.data() + text.size();
@@ -75,8 +75,10 @@ std::string value_text(const T& value, bool is_quoted) {
     return is_quoted ? toml_string(value) : value;
   } else if constexpr (std::is_same_v<T, bool>) {
     return value ? "true" : "false";
-  } else if constexpr (std::is_same_v<T, Normalization> || std::is_same_v<T, Checkpointing>) {
+  } else if constexpr (std::is_same_v<T, Normalization>) {
     return value_text(to_string(value), is_quoted);
+  } else if constexpr (std::is_same_v<T, std::optional<Checkpointing>>) {
+    return value ? value_text(to_string(*value), is_quoted) : "";
   } else if constexpr (std::is_same_v<T, double>) {
     return format_exact(value);
   } else {

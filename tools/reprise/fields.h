@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -20,7 +21,7 @@ using LayerChoices = std::map<std::string, bool>;
 using FieldValue =
     std::variant<bool*, std::string*, std::int64_t*, std::uint64_t*, double*,
                  std::vector<std::string>*, std::vector<std::int64_t>*, std::vector<double>*,
-                 Normalization*, Checkpointing*, LayerChoices*>;
+                 Normalization*, std::optional<Checkpointing>*, LayerChoices*>;
 
 /// One setting: `name` is the TOML key and, with dashes, the flag.
 struct Field {

@@ -6,10 +6,12 @@
 #include "plan_check.h"
 #include "plan_table.h"
 #include "prepare.h"
+#include "remat_table.h"
 #include "text.h"
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 namespace reprise {
@@ -40,6 +42,7 @@ class Planner {
     for (const Checkpointing tier : kTiers) {
       measure(tier);
     }
+    schedule();
     here_bytes_ = tensor_memory_bytes(kUsablePercent);
     plans_ = plan_batches(tiers_, devices(), subject_.wanted_batch);
   }
@@ -56,11 +59,15 @@ class Planner {
   std::string text() const {
     return plan_text(subject_, tiers_, plans_) + "This machine: what can be had now, less " +
            std::to_string(100 - kUsablePercent) + " %\n" +
+           (remat_ ? "\n" + remat_text(*remat_) : "") +
            (checks_.empty() ? "" : "\n" + checks_text(checks_));
   }
 
   nlohmann::ordered_json json() const {
     nlohmann::ordered_json document = plan_json(subject_, tiers_, plans_);
+    if (remat_) {
+      document["auto"] = remat_json(*remat_);
+    }
     if (!checks_.empty()) {
       document["checks"] = checks_json(checks_);
     }
@@ -80,6 +87,19 @@ class Planner {
          .recomputes = std::any_of(layers.begin(), layers.end(), [&](const std::string& layer) {
            return is_checkpointed(model, layer);
          })});
+  }
+
+  // A step that is above the budget may be too large for any schedule: the budget is for the plan.
+  void schedule() {
+    terminal_.progress("recording steps with checkpointing auto");
+    TrainOptions options = options_;
+    options.memory_budget_bytes = 0;
+    std::optional<RematStep> step =
+        record_training_step(data_.settings.model, data_.dataset, options);
+    if (step) {
+      remat_ =
+          choose_remat(options_.batch_size, std::move(step->graph), options_.memory_budget_bytes);
+    }
   }
 
   std::vector<DeviceMemory> devices() const {
@@ -118,6 +138,7 @@ class Planner {
   TrainOptions options_;
   std::vector<TftOptions> models_;
   std::vector<TierPeaks> tiers_;
+  std::optional<RematChoices> remat_;
   std::int64_t here_bytes_ = 0;
   std::vector<DevicePlan> plans_;
   std::vector<BatchCheck> checks_;
@@ -160,7 +181,10 @@ std::vector<Field> plan_fields(Settings& settings) {
 
 Command plan_command(Settings& settings) {
   return {.name = "plan",
-          .summary = "Tell the largest batch that fits each device and tier, from measured steps",
+          .summary =
+              "Tell the largest batch that fits each device and tier, and what checkpointing auto "
+              "makes "
+              "of a budget, from measured steps",
           .example =
               "reprise plan --parquet-file sales.parquet --target sales --device-memory 8GB "
               "--check",

@@ -48,7 +48,6 @@ void check_trace_file(const Settings& settings) {
 int run_profile(Settings& settings, Terminal& terminal) {
   settle(settings);
   require_cpu(settings, "profile");
-  require_tier(settings, "profile");
   check_table_file(settings.parquet_file);
   check_trace_file(settings);
   PreparedData data = prepare_data(settings);

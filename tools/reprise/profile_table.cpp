@@ -25,6 +25,11 @@ std::string percent_text(std::int64_t part, std::int64_t whole) {
                    : "-";
 }
 
+std::string recomputed_text(const TrainingProfile& profile, const LayerCost& layer) {
+  if (layer.is_checkpointed) return "yes";
+  return profile.checkpointing == Checkpointing::kAuto ? "in part" : "no";
+}
+
 std::string layer_table(const ProfileSubject& subject, const TrainingProfile& profile) {
   Table table({"layer", "saved [MB]", "per window [kB]", "kept if recomputed [MB]", "forward [ms]",
                "recompute [ms]", "MB per 1 % of the step", "recomputed", "why"});
@@ -38,7 +43,7 @@ std::string layer_table(const ProfileSubject& subject, const TrainingProfile& pr
                    format_megabytes(layer.kept_bytes), format_fixed(layer.forward_ms, 2),
                    format_fixed(layer.recompute_ms, 2),
                    format_fixed(layer.megabytes_per_percent(profile.plain_step_ms), 1),
-                   layer.is_checkpointed ? "yes" : "no", layer.reason});
+                   recomputed_text(profile, layer), layer.reason});
   }
   table.add_row({"all", format_megabytes(plain_bytes),
                  format_fixed(per_window(plain_bytes, subject) / 1e3, 1),

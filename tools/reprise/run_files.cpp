@@ -47,6 +47,7 @@ nlohmann::ordered_json rematerializer_json(const RematerializerStats& stats) {
     document["measured_peak_bytes"] = stats.measured_peak_bytes;
     document["predicted_replay_ms"] = stats.predicted_replay_ms;
     document["smallest_budget_bytes"] = stats.smallest_budget_bytes;
+    document["least_replay_ms"] = stats.least_replay_ms;
   }
   return document;
 }
@@ -64,6 +65,10 @@ nlohmann::ordered_json memory_json(const RunSummary& summary) {
   document["retries"] = retries_json(result.retries);
   if (result.rematerializer.steps > 0) {
     document["rematerializer"] = rematerializer_json(result.rematerializer);
+  }
+  if (const auto& step = result.planned_step) {
+    document["plan_hash"] = hexadecimal(
+        plan_hash(step->solution.plan, step->graph, summary.options.memory_budget_bytes));
   }
   return document;
 }
@@ -192,6 +197,10 @@ nlohmann::ordered_json summary_json(const RunSummary& summary) {
 }
 
 void write_summary(const std::filesystem::path& run, const RunSummary& summary) {
+  if (const auto& step = summary.result.planned_step) {
+    write_file_atomically(run / "plan.json", to_json(step->solution.plan, step->graph,
+                                                     summary.options.memory_budget_bytes));
+  }
   write_file_atomically(run / "summary.json", summary_json(summary).dump(2) + "\n");
 }
 

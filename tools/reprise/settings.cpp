@@ -29,14 +29,21 @@ void validate_train(TrainOptions train) {
   train.validate();
 }
 
+Checkpointing chosen_checkpointing(const Settings& settings) {
+  if (settings.use_gradient_checkpointing) {
+    return Checkpointing::kAggressive;
+  }
+  const bool is_limited = settings.train.memory_budget_bytes > 0 && settings.train.device == "cpu";
+  return settings.checkpointing.value_or(is_limited ? Checkpointing::kAuto : Checkpointing::kOff);
+}
+
 }  // namespace
 
 void settle(Settings& settings) {
   settings.model.encoder_length = settings.data.encoder_length;
   settings.model.horizon = settings.data.horizon;
-  if (settings.use_gradient_checkpointing) {
-    settings.model.checkpointing = Checkpointing::kAggressive;
-  }
+  settings.checkpointing = chosen_checkpointing(settings);
+  settings.model.checkpointing = *settings.checkpointing;
   // TOML, which a run is repeated from, has no larger whole numbers.
   if (settings.train.seed > std::numeric_limits<std::int64_t>::max()) {
     throw OptionError("seed",
@@ -47,14 +54,6 @@ void settle(Settings& settings) {
   validate_train(settings.train);
   if (settings.train.batch_size == 0) {
     require_cpu(settings, "--batch-size auto");
-  }
-}
-
-void require_tier(const Settings& settings, const std::string& who) {
-  if (settings.model.checkpointing == Checkpointing::kAuto) {
-    throw OptionError("checkpointing",
-                      "--checkpointing: auto decides in training, operator by operator; " + who +
-                          " takes off, minimal or aggressive");
   }
 }
 

@@ -7,6 +7,7 @@
 #include "reprise/trainer.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,7 @@ struct TableSettings {
 
 struct Settings {
   DataOptions data;
-  TftOptions model;    ///< encoder length and horizon are those of `data`, see `settle`
+  TftOptions model;    ///< lengths and checkpointing come from other fields, see `settle`
   TrainOptions train;  ///< `batch_size` 0: to be chosen, see batch_choice.h
   std::string precision = "fp32";
 
@@ -43,10 +44,12 @@ struct Settings {
 
   std::int64_t threads = 0;  ///< of LibTorch; 0: one per core
   bool is_json = false;
+  /// Of `model`, see `settle`; none: auto within a memory budget on the CPU, else off.
+  std::optional<Checkpointing> checkpointing;
   bool use_gradient_checkpointing = false;  ///< as `checkpointing = "aggressive"`
 };
 
-/// Makes the parts agree (lengths, the checkpointing alias) and checks every option that needs no
+/// Makes the parts agree (lengths, checkpointing) and checks every option that needs no
 /// data: not which layers the model has.
 ///
 /// Throws `OptionError` naming the first field that is out of range or contradicts another one.
@@ -55,8 +58,6 @@ void settle(Settings& settings);
 /// Throws `OptionError` when the device is not the CPU, whose tensors are counted one by one. `who`
 /// needs that.
 void require_cpu(const Settings& settings, const std::string& who);
-/// Throws `OptionError` where the layers to recompute are not chosen before a training.
-void require_tier(const Settings& settings, const std::string& who);
 
 /// Throws `OptionError` when `device` is not cpu or cuda[:N], or is not on this machine.
 void check_device(const std::string& device);

@@ -1,19 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reprise/verify_gradients.h"
 
+#include "autograd/forward_context.h"
 #include "commands.h"
 #include "json_text.h"
 #include "prepare.h"
 #include "reprise/errors.h"
+#include "reprise/memory.h"
 #include "reprise/quantile_loss.h"
+#include "reprise/rematerializer.h"
 #include "text.h"
 
 #include <torch/utils.h>
 
+#include <functional>
 #include <memory>
+#include <optional>
 
 namespace reprise {
 namespace {
+
+// Of a plain pass's activations, what a recomputing one may keep where no budget is given.
+constexpr std::int64_t kVerifiedPercent = 60;
+// The first goes without a plan; later ones by plans that know more and more.
+constexpr int kStepsBefore = 2;
 
 // What is compared with the plain pass. Throws `OptionError` where that is nothing.
 std::vector<std::string> recomputed_layers(const TftOptions& model) {
@@ -28,22 +38,71 @@ std::vector<std::string> recomputed_layers(const TftOptions& model) {
   return layers;
 }
 
-// Both are the first forward and backward pass of a training.
-GradientReport compare_gradients(PreparedTraining& prepared, const Batch& batch) {
-  TemporalFusionTransformer& model = prepared.trained.model;
-  const TftOptions chosen = model->options();
-  const auto loss = [&](Checkpointing tier, const LayerChoices& layers) {
-    model->set_checkpointing(tier);
-    model->set_checkpoint_layers(layers);
-    return quantile_loss(model->forward(batch.input), batch.target, chosen.quantiles);
-  };
-  model->to(torch::Device(prepared.settings.train.device));
-  model->train();
-  torch::manual_seed(prepared.settings.train.seed);
-  return verify_gradients(
-      named_tensors(*model), [&] { return loss(Checkpointing::kOff, {}); },
-      [&] { return loss(chosen.checkpointing, chosen.checkpoint_layers); });
-}
+// All are the first forward and backward pass of a training.
+class Comparison {
+ public:
+  Comparison(PreparedTraining& prepared, const Batch& batch)
+      : model_(prepared.trained.model),
+        chosen_(model_->options()),
+        train_(prepared.settings.train),
+        batch_(batch) {
+    model_->to(torch::Device(train_.device));
+    model_->train();
+    torch::manual_seed(train_.seed);
+  }
+
+  GradientReport of_tier() {
+    return compare([&] { return loss(chosen_.checkpointing, chosen_.checkpoint_layers); });
+  }
+
+  // Of a step that goes by a plan, which takes steps before it.
+  GradientReport of_auto() {
+    const auto start_bytes = memory_stats().current_bytes;
+    reset_peak_memory();
+    std::optional<Rematerializer> rematerializer;
+    const auto forward = [&] {
+      return rematerializer->forward(
+          [&] { return loss(Checkpointing::kAuto, chosen_.checkpoint_layers); });
+    };
+    auto report = compare([&] {
+      rematerializer.emplace(RematerializerOptions{.budget_bytes = budget_bytes(start_bytes)});
+      const detail::RandomState random_state;
+      for (int i = 0; i < kStepsBefore; ++i) {
+        torch::autograd::grad({forward()}, model_->parameters(), {}, {}, false, true);
+        random_state.restore();
+      }
+      return forward();
+    });
+    stats_ = rematerializer->stats();
+    return report;
+  }
+
+  const RematerializerStats& stats() const { return stats_; }
+
+ private:
+  GradientReport compare(const std::function<torch::Tensor()>& recomputed) {
+    return verify_gradients(
+        named_tensors(*model_), [&] { return loss(Checkpointing::kOff, {}); }, recomputed);
+  }
+
+  torch::Tensor loss(Checkpointing tier, const LayerChoices& layers) {
+    model_->set_checkpointing(tier);
+    model_->set_checkpoint_layers(layers);
+    return quantile_loss(model_->forward(batch_.input), batch_.target, chosen_.quantiles);
+  }
+
+  std::int64_t budget_bytes(std::int64_t start_bytes) const {
+    if (train_.memory_budget_bytes > 0) return train_.memory_budget_bytes;
+    const auto now = memory_stats();
+    return now.current_bytes + (now.peak_bytes - start_bytes) / 100 * kVerifiedPercent;
+  }
+
+  TemporalFusionTransformer& model_;
+  const TftOptions chosen_;
+  const TrainOptions& train_;
+  const Batch& batch_;
+  RematerializerStats stats_;
+};
 
 nlohmann::ordered_json differing_json(const GradientReport& report) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
@@ -71,7 +130,6 @@ nlohmann::ordered_json report_json(const GradientReport& report) {
 
 int run_verify(Settings& settings, Terminal& terminal) {
   settle(settings);
-  require_tier(settings, "verify");
   if (settings.model.checkpointing == Checkpointing::kOff &&
       settings.model.checkpoint_layers.empty()) {
     settings.model.checkpointing = Checkpointing::kAggressive;
@@ -79,22 +137,32 @@ int run_verify(Settings& settings, Terminal& terminal) {
   }
   PreparedTraining prepared = prepare_training(settings);
   const TftOptions& model = prepared.settings.model;
-  const std::vector<std::string> layers = recomputed_layers(model);
-  const std::unique_ptr<MemoryBudget> budget = memory_budget(prepared.settings.train);
+  const bool is_auto = model.checkpointing == Checkpointing::kAuto;
+  const std::vector<std::string> layers =
+      is_auto ? std::vector<std::string>{} : recomputed_layers(model);
+  const std::unique_ptr<MemoryBudget> budget =
+      is_auto ? nullptr : memory_budget(prepared.settings.train);
   TrainOptions one_pass = prepared.settings.train;
   one_pass.batch_size = pass_size(one_pass);
   const Batch batch = first_training_batch(prepared.dataset, one_pass);
   const std::int64_t windows = batch.target.size(0);
-  const GradientReport report = compare_gradients(prepared, batch);
-  terminal.result(prepared.batch_size_text + prepared.overview.file +
-                  ": the first training batch, " + format_count(windows) +
-                  " windows\nRecomputed: " + join(layers) + "\n" + report.to_text());
+  Comparison comparison(prepared, batch);
+  const GradientReport report = is_auto ? comparison.of_auto() : comparison.of_tier();
+  const std::int64_t replayed = comparison.stats().replayed_operations;
+  terminal.result(
+      prepared.batch_size_text + prepared.overview.file + ": the first training batch, " +
+      format_count(windows) + " windows\nRecomputed: " +
+      (is_auto
+           ? format_count(replayed) + " operators in " + std::to_string(kStepsBefore + 1) + " steps"
+           : join(layers)) +
+      "\n" + report.to_text());
   nlohmann::ordered_json document = {
       {"file", prepared.overview.file},
       {"windows", windows},
       {"checkpointing", to_string(model.checkpointing)},
       {"checkpoint_layer", layer_choice_texts(model.checkpoint_layers)},
       {"recomputed_layers", layers}};
+  if (is_auto) document["replayed_operations"] = replayed;
   document.update(report_json(report));
   terminal.json(json_text(document));
   return report.is_equal() ? kExitDone : kExitFailed;
