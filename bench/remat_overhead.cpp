@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What recording costs: forward passes through a `Rematerializer` without a budget beside plain ones,
-// by operator, and a whole training step. CPU times of one thread, the least of interleaved runs.
-// Prints Markdown: see scripts/regenerate-docs.
+// What recording costs: forward passes through a `Rematerializer` without a budget beside plain
+// ones, by operator, and a whole training step. CPU times of one thread, the least of interleaved
+// runs. Prints Markdown: see scripts/regenerate-docs.
 //     remat_overhead [rounds, default 7]
 #include "reprise/quantile_loss.h"
 #include "reprise/rematerializer.h"

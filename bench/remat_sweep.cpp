@@ -163,7 +163,8 @@ int main() {
   using namespace reprise::testing;
   torch::manual_seed(1);
   std::printf(
-      "| model | plain step [MB] | budgets that fit, of %d | steps that were wrong | peaks foretold "
+      "| model | plain step [MB] | budgets that fit, of %d | steps that were wrong | peaks "
+      "foretold "
       "to the byte | largest difference [bytes] | replayed time rises with the budget |\n"
       "|---|---|---|---|---|---|---|\n",
       kBudgets);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Several threads train within one budget.
+#include "reprise/checkpoint.h"
 #include "reprise/memory.h"
 #include "reprise/rematerializer.h"
 
@@ -11,6 +12,7 @@
 
 #include <cstdint>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace reprise {
@@ -95,6 +97,65 @@ TEST(RematThreads, RunBackwardOfOneForwardPassAtTheSameTime) {
     for (auto& thread : threads) thread.join();
     for (const auto& result : results) testing::expect_same_bytes(result, worker.expected);
   }
+}
+
+/// A stack with dropout, whose recomputation sets the generator that all threads share.
+struct DropoutWorker {
+  DropoutWorker() {
+    for (int i = 0; i < 6; ++i) {
+      model->push_back(torch::nn::Linear(64, 64));
+      model->push_back(torch::nn::Dropout(0.3));
+    }
+    input = torch::randn({256, 64}).requires_grad_();
+  }
+  Tensor loss() { return model->forward(input).square().mean(); }
+  Tensors gradients(const Tensor& loss) const {
+    return torch::autograd::grad({loss}, model->parameters());
+  }
+
+  torch::nn::Sequential model;
+  Tensor input;
+};
+
+TEST(RematThreads, TapesAndRegionsDrawTheirNumbersAgainAtTheSameTime) {
+  torch::manual_seed(1);
+  DropoutWorker taped;
+  DropoutWorker region;
+  const auto forward_both = [&](const auto& tape_forward, const auto& region_forward) {
+    torch::manual_seed(2);
+    const auto first = tape_forward([&] { return taped.loss(); });
+    const auto second = region_forward([&] { return region.loss(); });
+    return std::pair(first, second);
+  };
+  const auto plainly = [](const auto& loss) {
+    return loss();
+  };
+  const auto start = testing::in_use();
+  reprise::reset_peak_memory();
+  const auto plain = forward_both(plainly, plainly);
+  const auto expected_taped = taped.gradients(plain.first);
+  const auto expected_region = region.gradients(plain.second);
+  const auto expected_next = torch::rand({3});
+  const auto both = memory_stats().peak_bytes - start;
+
+  Rematerializer rematerializer({.budget_bytes = testing::in_use() + both * 1});
+  for (int round = 0; round < 30; ++round) {
+    const auto losses =
+        forward_both([&](const auto& loss) { return rematerializer.forward(loss); },
+                     [&](const auto& loss) {
+                       return checkpoint([loss](const Tensor&) { return loss(); }, region.input);
+                     });
+    Tensors of_tape;
+    Tensors of_region;
+    std::thread first([&] { of_tape = taped.gradients(losses.first); });
+    std::thread second([&] { of_region = region.gradients(losses.second); });
+    first.join();
+    second.join();
+    testing::expect_same_bytes(of_tape, expected_taped);
+    testing::expect_same_bytes(of_region, expected_region);
+    testing::expect_same_bytes({torch::rand({3})}, {expected_next});
+  }
+  EXPECT_GT(rematerializer.stats().replayed_operations, 0);
 }
 
 }  // namespace

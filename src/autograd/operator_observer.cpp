@@ -206,13 +206,23 @@ void call_unobserved(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   op.redispatchBoxed(keys & kBelow, stack);
 }
 
+void call_cast(const c10::OperatorHandle& op, const OperatorInfo& info, c10::DispatchKeySet keys,
+               torch::jit::Stack* stack, const Observers& observers) {
+  Observers hearing;
+  std::ranges::copy_if(observers, std::back_inserter(hearing), &OperatorObserver::hears_casts);
+  if (hearing.empty()) return call_unobserved(op, keys, stack);
+  if (info.is_composite) return op.redispatchBoxed(keys & kBelow, stack);
+  call_observed(op, info, keys, stack, hearing);
+}
+
 void observe(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   auto& state = thread_state();
   // LibTorch carries the key to other threads and into backward passes, but not our list.
   if (state.observers.empty()) return call_unobserved(op, keys, stack);
   const auto& info = info_of(op, state);
   if (state.leaf_depth > 0) {
-    if (state.casting != nullptr && state.casting != &info) return call_unobserved(op, keys, stack);
+    if (state.casting != nullptr && state.casting != &info)
+      return call_cast(op, info, keys, stack, state.observers);
     if (autocast_casts(op, keys)) return call_casting(op, info, keys, stack, state);
     if (info.is_composite) {
       // What the cast operator calls is observed again.

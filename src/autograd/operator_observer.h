@@ -55,6 +55,10 @@ class OperatorObserver {
   /// the casts. Only where leaves are observed.
   virtual void before_casts(const OperatorCall& /*call*/) {}
 
+  /// Whether it hears of the casts too, as of any operator. Which ones are made depends on what was
+  /// cast before.
+  virtual bool hears_casts() const { return false; }
+
   /// Called before an operator runs; what it throws comes out of the operator's call. Returns true
   /// when it has put the operator's results into `results`: then the operator does not run.
   virtual bool before_operator(const OperatorCall& call, std::vector<c10::IValue>& results) = 0;
@@ -98,8 +102,7 @@ void visit_arguments(const OperatorCall& call, Visit&& visit) {
 /// Which operators an observer hears of.
 enum class ObservedOperators {
   kOutermost,  ///< those that the thread's code calls
-  /// Those with kernels, which the composite ones call. Under autocast the casts are none of them:
-  /// which are made depends on what was cast before.
+  /// Those with kernels, which the composite ones call. Autocast's casts: see `hears_casts`.
   kLeaves,
 };
 

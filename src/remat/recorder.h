@@ -52,6 +52,7 @@ class Recorder : private OperatorObserver, private SavedTensorHandler {
   void after_operator(const OperatorInfo& /*info*/, std::span<const c10::IValue> results) override {
     tape_->end_operation(results);
   }
+  bool hears_casts() const override { return true; }
   std::unique_ptr<PackedTensor> next() override { return std::make_unique<TapedTensor>(tape_); }
 
   std::shared_ptr<Tape> tape_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What checkpointing auto makes of a step: the curve of memory against time, and the schedule of one
-/// of its points, layer by layer.
+/// What checkpointing auto makes of a step: the curve of memory against time, and the schedule of
+/// one of its points, layer by layer.
 #pragma once
 
 #include "reprise/remat_plan.h"
@@ -23,7 +23,8 @@ struct RematChoices {
   RematSolution solution = {};
 };
 
-/// Plans `graph` for `budget_bytes`; 0: for the middle between the least and the most that it takes.
+/// Plans `graph` for `budget_bytes`; 0: for the middle between the least and the most that it
+/// takes.
 RematChoices choose_remat(std::int64_t batch_size, RematGraph graph, std::int64_t budget_bytes);
 
 std::string remat_text(const RematChoices& choices);
