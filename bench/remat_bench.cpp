@@ -298,7 +298,7 @@ int sweep_all() {
 Model model_of(const std::string& name, bool small) {
   if (name == "mlp") return small ? mlp(8, 256, 512) : mlp(32, 1024, 2048);
   if (name == "transformer")
-    return small ? transformer(4, 128, 64, 4) : transformer(12, 512, 256, 16);
+    return small ? transformer(8, 128, 64, 4) : transformer(12, 512, 256, 16);
   if (name == "chain") return small ? chain(100, 64, 256) : chain(1000, 64, 256);
   std::fprintf(stderr, "remat_bench: mlp, transformer or chain\n");
   std::exit(2);

@@ -197,7 +197,7 @@ def print_conditions(options: argparse.Namespace) -> None:
     if options.rockmate:
         peers.append(f"rockmate at commit {rockmate_source.COMMIT[:12]}")
     print(f"{options.threads} threads on {options.threads} cores, float32, CPU; {', '.join(peers)}; "
-          f"the least of {options.rounds} rounds. Every program ran with "
+          f"the least time of {options.rounds} rounds. Every program ran with "
           f"`GLIBC_TUNABLES={KEEP_LARGE_BLOCKS}`, so that freed blocks stay in the process.")
 
 

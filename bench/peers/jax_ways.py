@@ -60,7 +60,7 @@ def make(model: str, small: bool) -> tuple[Layer, list[Parameters], jax.Array]:
     if model == "mlp":
         layers, width, batch = (8, 256, (512,)) if small else (32, 1024, (2048,))
     else:
-        layers, width, batch = (4, 128, (4, 64)) if small else (12, 512, (16, 256))
+        layers, width, batch = (8, 128, (4, 64)) if small else (12, 512, (16, 256))
     keys = iter(jax.random.split(jax.random.key(1), 1000))
 
     def values(name: str, shape: tuple[int, ...]) -> jax.Array:

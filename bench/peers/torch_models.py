@@ -42,7 +42,7 @@ def make(model: str, small: bool, copies_heads: bool = False) -> tuple[nn.Sequen
     if model == "mlp":
         layers, width, batch = (8, 256, 512) if small else (32, 1024, 2048)
         return nn.Sequential(*(MlpLayer(width) for _ in range(layers))), torch.randn(batch, width)
-    layers, width, steps, batch = (4, 128, 64, 4) if small else (12, 512, 256, 16)
+    layers, width, steps, batch = (8, 128, 64, 4) if small else (12, 512, 256, 16)
     blocks = (Block(width, 8, copies_heads) for _ in range(layers))
     return nn.Sequential(*blocks), torch.randn(batch, steps, width)
 
