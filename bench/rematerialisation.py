@@ -49,6 +49,7 @@ class Run(NamedTuple):
     """A command that prints lines of JSON, one for each point."""
     model: str
     who: str
+    way: str  # for messages
     command: list
     variables: dict[str, str]
 
@@ -100,23 +101,25 @@ Points = dict[tuple[str, str, str], Point]  # (model, who, way)
 
 def own_runs(model: str, options: argparse.Namespace, size: list[str]) -> list[Run]:
     shares = SHARES[1:4:2] if options.quick else SHARES
-    return [Run(model, "Reprise", [options.program, model, "--json", *size, share], {})
+    return [Run(model, "Reprise", share, [options.program, model, "--json", *size, share], {})
             for share in shares]
 
 
 def peer_runs(model: str, options: argparse.Namespace, size: list[str], cache: str) -> list[Run]:
     flags = ["--model", model, "--repetitions", str(options.repetitions), *size]
     torch = environments.set_up("torch")
-    runs = [Run(model, "PyTorch", [torch, PEERS / "torch_ways.py", way, *flags],
+    runs = [Run(model, "PyTorch", way, [torch, PEERS / "torch_ways.py", way, *flags],
                 {"TORCHINDUCTOR_CACHE_DIR": cache}) for way in TORCH_WAYS]
-    runs.append(Run(model, "JAX", [environments.set_up("jax"), PEERS / "jax_ways.py", *flags],
+    jax = environments.set_up("jax")
+    runs.append(Run(model, "JAX", "all", [jax, PEERS / "jax_ways.py", *flags],
                     {"JAX_PLATFORMS": "cpu"}))
     if options.rockmate:
         python = environments.set_up("rockmate")
         folders = rockmate_source.unpack(options.rockmate, pathlib.Path(cache) / "rockmate")
         variables = {"PYTHONPATH": ":".join(map(str, folders))}
-        runs += [Run(model, "rockmate", [python, PEERS / "rockmate_ways.py", way, *flags],
-                     variables) for way in ROCKMATE_WAYS]
+        command = [python, PEERS / "rockmate_ways.py"]
+        runs += [Run(model, "rockmate", way, [*command, way, *flags], variables)
+                 for way in ROCKMATE_WAYS]
     return runs
 
 
@@ -141,19 +144,24 @@ def lines_of(run: Run, threads: int) -> list[dict]:
     return [json.loads(line) for line in output.stdout.splitlines() if line.startswith("{")]
 
 
-def measure(runs: list[Run], options: argparse.Namespace) -> Points:
+def measure(runs: list[Run], options: argparse.Namespace) -> tuple[Points, list[str]]:
+    """The points, and the peers that failed."""
     points: Points = {}
+    failed: list[str] = []
     for number in range(options.rounds):
         for run in runs:
-            print(f"compare.py: round {number + 1}, {run.model}, {run.who}: "
-                  f"{' '.join(map(str, run.command[-6:]))}", file=sys.stderr)
-            for line in lines_of(run, options.threads):
+            name = f"{run.who} {run.way} on {run.model}"
+            print(f"compare.py: round {number + 1}: {name}", file=sys.stderr)
+            lines = lines_of(run, options.threads)
+            if not lines and name not in failed:
+                failed.append(name)
+            for line in lines:
                 key = run.model, run.who, str(line.get("way", line.get("share_asked")))
                 if key in points:
                     points[key].add(line)
                 else:
                     points[key] = Point(run.who, line)
-    return points
+    return points, failed
 
 
 def pareto(points: list[Point]) -> list[Point]:
@@ -192,13 +200,15 @@ def print_pareto(points: list[Point]) -> None:
                   f"| {point.extra_percent:+.1f} |")
 
 
-def print_conditions(options: argparse.Namespace) -> None:
+def print_conditions(options: argparse.Namespace, failed: list[str]) -> None:
     peers = [environments.versions("torch", ["torch"]), environments.versions("jax", ["jax"])]
     if options.rockmate:
         peers.append(f"rockmate at commit {rockmate_source.COMMIT[:12]}")
-    print(f"{options.threads} threads on {options.threads} cores, float32, CPU; {', '.join(peers)}; "
-          f"the least time of {options.rounds} rounds. Every program ran with "
+    print(f"{options.threads} threads on {options.threads} cores, float32, CPU; "
+          f"{', '.join(peers)}; the least times of {options.rounds} rounds. Every program ran with "
           f"`GLIBC_TUNABLES={KEEP_LARGE_BLOCKS}`, so that freed blocks stay in the process.")
+    if failed:
+        print(f"\nLeft out, because it failed: {', '.join(failed)}.")
 
 
 def series_of(points: list[Point]) -> list[svg_plot.Series]:
@@ -246,10 +256,10 @@ def run(options: argparse.Namespace) -> int:
         runs = [run for model in MODELS
                 for run in in_turn(own_runs(model, options, size),
                                    peer_runs(model, options, size, cache))]
-        points = measure(runs, options)
+        points, failed = measure(runs, options)
     by_model = {model: [point for (name, _, _), point in points.items() if name == model]
                 for model in MODELS}
-    print_conditions(options)
+    print_conditions(options, failed)
     for model, of_model in by_model.items():
         of_model.sort(key=lambda point: ["Reprise", "PyTorch", "rockmate", "JAX"].index(point.who))
         print(f"\n### {'A small model in place of ' if options.quick else ''}{MODELS[model]}\n")
@@ -258,4 +268,7 @@ def run(options: argparse.Namespace) -> int:
     if options.svg:
         options.svg.write_text(draw(by_model))
     ours = [point for (_, who, _), point in points.items() if who == "Reprise" and point.fits]
-    return 0 if all(point.are_equal for point in ours) else 4
+    if all(point.are_equal for point in ours):
+        return 0
+    print("compare.py: a gradient of Reprise is not that of the plain step", file=sys.stderr)
+    return 4

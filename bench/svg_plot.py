@@ -81,8 +81,10 @@ def mark(x: float, y: float, colour: str, shape: str) -> str:
 
 
 def look_of(index: int) -> tuple[str, str]:
-    """Colour and shape of the series of that number."""
-    return list(COLOURS)[index % len(COLOURS)], SHAPES[index % len(SHAPES)]
+    """Colour and shape of the series of that number; shapes that come again are hollow."""
+    colour = list(COLOURS)[index % len(COLOURS)]
+    is_hollow = index // len(SHAPES) % 2
+    return f"{colour} line" if is_hollow else colour, SHAPES[index % len(SHAPES)]
 
 
 def draw_series(series: Series, look: tuple[str, str], x: Axis, y: Axis) -> list[str]:

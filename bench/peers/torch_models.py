@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The models of remat_bench.cpp in PyTorch, a training step of them, and its exact peak of bytes."""
+"""The models of remat_bench.cpp in PyTorch, a training step of them, and its exact peak."""
 import gc
 from collections.abc import Callable
 
