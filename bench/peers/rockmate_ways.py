@@ -3,10 +3,8 @@
 
     rockmate_ways.py rotor-SHARE|rockmate-SHARE --model mlp|transformer
 
-The budget is a share of the plain step's exact peak. The transformer is the one whose attention
-reads a copy of its heads, plain step included: with views no schedule is found or gradients are
-wrong. Prints a line of JSON as torch_ways.py does, with the seconds to trace, measure and solve, or
-one without a peak where there is no solution.
+The budget is a share of the plain step's exact peak. Prints a line of JSON as torch_ways.py does,
+with the seconds to trace, measure and solve, or one without a peak where there is no solution.
 """
 import argparse
 import contextlib
@@ -97,7 +95,7 @@ def main() -> None:
     parser.add_argument("--small", action="store_true")
     options = parser.parse_args()
     kind, share = options.way.split("-")
-    layers, x = torch_models.make(options.model, options.small, copies_heads=True)
+    layers, x = torch_models.make(options.model, options.small)
     own = Chain(copy.deepcopy(layers))
     torch_models.prepare_gradients(layers)
     plain = torch_models.step_of(layers, layers, x)

@@ -16,11 +16,11 @@ class MlpLayer(nn.Sequential):
 
 
 class Block(nn.Module):
-    """A layer of a transformer; with `copies_heads` attention reads a copy instead of views."""
+    """A layer of a transformer."""
 
-    def __init__(self, width: int, heads: int, copies_heads: bool) -> None:
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.heads, self.copies_heads = heads, copies_heads
+        self.heads = heads
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
@@ -29,21 +29,19 @@ class Block(nn.Module):
         batch, steps, width = x.shape
         parts = self.qkv(self.norm1(x)).view(batch, steps, 3, self.heads, width // self.heads)
         parts = parts.permute(2, 0, 3, 1, 4)
-        if self.copies_heads:
-            parts = parts.contiguous()
         attended = nn.functional.scaled_dot_product_attention(parts[0], parts[1], parts[2])
         y = x + self.out(attended.transpose(1, 2).reshape(batch, steps, width))
         return y + self.down(nn.functional.gelu(self.up(self.norm2(y))))
 
 
-def make(model: str, small: bool, copies_heads: bool = False) -> tuple[nn.Sequential, torch.Tensor]:
+def make(model: str, small: bool) -> tuple[nn.Sequential, torch.Tensor]:
     """The layers and a batch. The sizes are those of remat_bench.cpp."""
     torch.manual_seed(1)
     if model == "mlp":
         layers, width, batch = (8, 256, 512) if small else (32, 1024, 2048)
         return nn.Sequential(*(MlpLayer(width) for _ in range(layers))), torch.randn(batch, width)
     layers, width, steps, batch = (8, 128, 64, 4) if small else (12, 512, 256, 16)
-    blocks = (Block(width, 8, copies_heads) for _ in range(layers))
+    blocks = (Block(width, 8) for _ in range(layers))
     return nn.Sequential(*blocks), torch.randn(batch, steps, width)
 
 
