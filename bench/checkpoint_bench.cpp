@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a checkpointed region costs beyond the kernels it runs again. The same measurements as
-// checkpoint_overhead.py, in the same format; bench/compare.py runs both.
+// peers/checkpoint_overhead.py, in the same format; bench/overhead.py runs both.
 //
 // A step is forward and backward of a chain of 16 regions of k operators on a tensor of one
 // element, in one thread; its time is CPU time, the minimum of many repetitions. `sin` saves one
@@ -13,7 +13,7 @@
 //   hooks       plain, each saved tensor through a hook that keeps it and gives it back
 //   hooks, forward   the forward pass of that alone
 // One line of JSON for each pair of operator and mode: seconds per region for each k. From the
-// lines over k compare.py takes, where extra = checkpoint - plain:
+// lines over k overhead.py takes, where extra = checkpoint - plain:
 //   per region                     intercept of extra of sin
 //   per operator                   slope of extra of neg - slope of its forward, which is run again
 //   per operator, one saved tensor the same of sin

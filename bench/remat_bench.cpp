@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training steps within shares of the memory that a plain step takes for its activations: what is
-// run again, and how long the step is beside a plain one in the same run. Prints Markdown.
-//     remat_bench mlp|transformer|chain [share...]
+// run again, and how long the step is beside a plain one in the same run. Prints Markdown, or
+// with --json a line of JSON for each share.
+//     remat_bench mlp|transformer|chain [--small] [--json] [share...]
 #include "reprise/errors.h"
 #include "reprise/memory.h"
 #include "reprise/rematerializer.h"
@@ -90,62 +91,97 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
+/// What a training step within a share of the plain step's activations was like.
+struct Point {
+  bool fits = false;
+  std::string why_not;
+  std::int64_t plain_peak_bytes = 0;
+  double plain_s = std::numeric_limits<double>::infinity();
+  double step_s = std::numeric_limits<double>::infinity();
+  double share_asked = 0.0;
+  double share_taken = 0.0;
+  std::int64_t predicted_minus_measured_bytes = 0;
+  double replayed_percent = 0.0;  // of a plain step's time; so are the next two
+  double predicted_percent = 0.0;
+  double bound_percent = 0.0;  // no plan within the share replays less
+  std::int64_t replayed_operations = 0;
+  double planning_s = 0.0;
+  bool is_planned = false;
+  bool gradients_equal = false;
+};
+
 class Bench {
  public:
   explicit Bench(Model model) : model_(std::move(model)) {
     for (const auto& parameter : model_.parameters)
       parameter.mutable_grad() = torch::zeros_like(parameter);
     plain();
+    for (const auto& parameter : model_.parameters)
+      plain_gradients_.push_back(parameter.grad().clone());
     reprise::reset_peak_memory();
     start_bytes_ = reprise::memory_stats().current_bytes;
     plain();
     plain_bytes_ = reprise::memory_stats().peak_bytes - start_bytes_;
-    std::printf("plain: %.1f MB of activations at the peak\n\n",
-                1e-6 * static_cast<double>(plain_bytes_));
-    std::printf(
-        "| share asked | share taken | foretold - taken [bytes] | replayed / plain step [%%] | "
-        "foretold "
-        "[%%] | step / plain step | replayed operations |\n|---|---|---|---|---|---|---|\n");
   }
 
-  void run(double share, int steps) {
-    double plain_s = std::numeric_limits<double>::infinity();
-    double ours_s = plain_s;
-    reprise::RematerializerStats before;
-    reprise::RematerializerStats after;
-    const auto budget =
-        start_bytes_ + static_cast<std::int64_t>(share * static_cast<double>(plain_bytes_));
-    std::int64_t peak = 0;
-    for (int i = 0; i < 2; ++i) plain_s = std::min(plain_s, seconds_of([&] { plain(); }));
+  std::int64_t plain_bytes() const { return plain_bytes_; }
+
+  Point measure(double share, int steps) {
+    Point point;
+    point.share_asked = share;
+    point.plain_peak_bytes = plain_bytes_;
+    time_plain(&point);
     try {
-      reprise::Rematerializer rematerializer({.budget_bytes = budget});
-      for (int i = 0; i < steps; ++i) {
-        before = rematerializer.stats();
-        reprise::reset_peak_memory();
-        ours_s = std::min(ours_s, seconds_of([&] {
-                            zero();
-                            rematerializer.forward(model_.loss).backward();
-                          }));
-        after = rematerializer.stats();
-        peak = reprise::memory_stats().peak_bytes;
-      }
+      run_within(share, steps, &point);
+      point.fits = true;
     } catch (const reprise::BudgetError& error) {
-      std::printf("| %.3f | does not fit | %s\n", share, error.what());
-      return;
+      point.why_not = error.what();
+      return point;
     }
-    const auto share_of = [&](std::int64_t bytes) {
-      return static_cast<double>(bytes - start_bytes_) / static_cast<double>(plain_bytes_);
-    };
-    std::printf("| %.3f | %.3f | %+lld | %.1f | %.1f | %.3f | %lld |%s\n", share, share_of(peak),
-                static_cast<long long>(after.predicted_peak_bytes - peak),
-                (after.replay_ms - before.replay_ms) / (plain_s * 10.0),
-                after.predicted_replay_ms / (plain_s * 10.0), ours_s / plain_s,
-                static_cast<long long>(after.replayed_operations - before.replayed_operations),
-                after.is_planned ? "" : " (without a plan)");
-    std::fflush(stdout);
+    time_plain(&point);
+    for (double* percent :
+         {&point.replayed_percent, &point.predicted_percent, &point.bound_percent})
+      *percent /= 10.0 * point.plain_s;  // they were milliseconds
+    return point;
   }
 
  private:
+  void run_within(double share, int steps, Point* point) {
+    const auto budget =
+        start_bytes_ + static_cast<std::int64_t>(share * static_cast<double>(plain_bytes_));
+    reprise::Rematerializer rematerializer({.budget_bytes = budget});
+    reprise::RematerializerStats before;
+    for (int i = 0; i < steps; ++i) {
+      before = rematerializer.stats();
+      reprise::reset_peak_memory();
+      point->step_s = std::min(point->step_s, seconds_of([&] {
+                                 zero();
+                                 rematerializer.forward(model_.loss).backward();
+                               }));
+    }
+    const auto after = rematerializer.stats();
+    const auto peak = reprise::memory_stats().peak_bytes;
+    point->share_taken =
+        static_cast<double>(peak - start_bytes_) / static_cast<double>(plain_bytes_);
+    point->predicted_minus_measured_bytes = after.predicted_peak_bytes - peak;
+    point->replayed_percent = after.replay_ms - before.replay_ms;
+    point->predicted_percent = after.predicted_replay_ms;
+    point->bound_percent = after.least_replay_ms;
+    point->replayed_operations = after.replayed_operations - before.replayed_operations;
+    point->planning_s = 1e-3 * after.planning_ms;
+    point->is_planned = after.is_planned;
+    point->gradients_equal = gradients_are_equal();
+  }
+
+  void time_plain(Point* point) {
+    for (int i = 0; i < 2; ++i)
+      point->plain_s = std::min(point->plain_s, seconds_of([&] { plain(); }));
+  }
+  bool gradients_are_equal() const {
+    for (std::size_t i = 0; i < plain_gradients_.size(); ++i)
+      if (!torch::equal(model_.parameters[i].grad(), plain_gradients_[i])) return false;
+    return true;
+  }
   void zero() {
     for (const auto& parameter : model_.parameters) parameter.mutable_grad().zero_();
   }
@@ -155,14 +191,56 @@ class Bench {
   }
 
   Model model_;
+  std::vector<Tensor> plain_gradients_;
   std::int64_t start_bytes_ = 0;
   std::int64_t plain_bytes_ = 0;
 };
 
-Model model_of(const std::string& name) {
-  if (name == "mlp") return mlp(32, 1024, 2048);
-  if (name == "transformer") return transformer(12, 512, 256, 16);
-  if (name == "chain") return chain(1000, 64, 256);
+void print_header(std::int64_t plain_bytes) {
+  std::printf("plain: %.1f MB of activations at the peak\n\n",
+              1e-6 * static_cast<double>(plain_bytes));
+  std::printf(
+      "| share asked | share taken | foretold - taken [bytes] | replayed / plain step [%%] | "
+      "foretold [%%] | no plan below [%%] | step / plain step | replayed operations |\n"
+      "|---|---|---|---|---|---|---|---|\n");
+}
+
+void print_row(const Point& point) {
+  if (!point.fits) {
+    std::printf("| %.3f | does not fit | %s\n", point.share_asked, point.why_not.c_str());
+    return;
+  }
+  std::printf("| %.3f | %.3f | %+lld | %.1f | %.1f | %.1f | %.3f | %lld |%s%s\n", point.share_asked,
+              point.share_taken, static_cast<long long>(point.predicted_minus_measured_bytes),
+              point.replayed_percent, point.predicted_percent, point.bound_percent,
+              point.step_s / point.plain_s, static_cast<long long>(point.replayed_operations),
+              point.is_planned ? "" : " (without a plan)",
+              point.gradients_equal ? "" : " (other gradients)");
+}
+
+void print_json(const std::string& model, const Point& point) {
+  std::printf("{\"model\": \"%s\", \"share_asked\": %.6f, \"fits\": %s", model.c_str(),
+              point.share_asked, point.fits ? "true" : "false");
+  if (point.fits)
+    std::printf(
+        ", \"plain_peak_bytes\": %lld, \"plain_s\": %.6f, \"share_taken\": %.6f, "
+        "\"predicted_minus_measured_bytes\": %lld, \"replayed_percent\": %.4f, "
+        "\"predicted_percent\": %.4f, \"bound_percent\": %.4f, \"step_ratio\": %.6f, "
+        "\"step_s\": %.6f, \"replayed_operations\": %lld, \"planning_s\": %.6f, "
+        "\"is_planned\": %s, \"gradients_equal\": %s",
+        static_cast<long long>(point.plain_peak_bytes), point.plain_s, point.share_taken,
+        static_cast<long long>(point.predicted_minus_measured_bytes), point.replayed_percent,
+        point.predicted_percent, point.bound_percent, point.step_s / point.plain_s, point.step_s,
+        static_cast<long long>(point.replayed_operations), point.planning_s,
+        point.is_planned ? "true" : "false", point.gradients_equal ? "true" : "false");
+  std::printf("}\n");
+}
+
+Model model_of(const std::string& name, bool small) {
+  if (name == "mlp") return small ? mlp(8, 256, 512) : mlp(32, 1024, 2048);
+  if (name == "transformer")
+    return small ? transformer(8, 128, 64, 4) : transformer(12, 512, 256, 16);
+  if (name == "chain") return small ? chain(100, 64, 256) : chain(1000, 64, 256);
   std::fprintf(stderr, "remat_bench: mlp, transformer or chain\n");
   std::exit(2);
 }
@@ -170,11 +248,20 @@ Model model_of(const std::string& name) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string name = argc > 1 ? argv[1] : "mlp";
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  const bool is_json = std::erase(arguments, "--json") > 0;
+  const bool is_small = std::erase(arguments, "--small") > 0;
+  const std::string name = arguments.empty() ? "mlp" : arguments[0];
   torch::manual_seed(1);
-  Bench bench(model_of(name));
+  Bench bench(model_of(name, is_small));
   std::vector<double> shares;
-  for (int i = 2; i < argc; ++i) shares.push_back(std::atof(argv[i]));
+  for (std::size_t i = 1; i < arguments.size(); ++i)
+    shares.push_back(std::atof(arguments[i].c_str()));
   if (shares.empty()) shares = {1.0, 0.73, 0.5, 0.36, 0.3, 0.23, 0.16};
-  for (const double share : shares) bench.run(share, 4);
+  if (!is_json) print_header(bench.plain_bytes());
+  for (const double share : shares) {
+    const auto point = bench.measure(share, 4);
+    is_json ? print_json(name, point) : print_row(point);
+    std::fflush(stdout);
+  }
 }

@@ -138,7 +138,7 @@ TEST(RematThreads, TapesAndRegionsDrawTheirNumbersAgainAtTheSameTime) {
   const auto expected_next = torch::rand({3});
   const auto both = memory_stats().peak_bytes - start;
 
-  Rematerializer rematerializer({.budget_bytes = testing::in_use() + both * 1});
+  Rematerializer rematerializer({.budget_bytes = testing::in_use() + both});
   for (int round = 0; round < 30; ++round) {
     const auto losses =
         forward_both([&](const auto& loss) { return rematerializer.forward(loss); },

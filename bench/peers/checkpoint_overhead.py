@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a checkpointed region of torch.utils.checkpoint costs beyond the kernels it runs again.
 
-The same measurements as checkpoint_bench.cpp, in the same format; bench/compare.py runs both.
+The same measurements as checkpoint_bench.cpp, in the same format; bench/overhead.py runs both.
 
 A step is forward and backward of a chain of 16 regions of k operators on a tensor of one element,
 in one thread; its time is CPU time, the minimum of many repetitions. `sin` saves one tensor, `neg`
@@ -11,7 +11,7 @@ none; a region of `neg` or `mm` ends in one `sin`, so that backward recomputes i
   checkpoint  each region checkpointed, with default options
   selective   the same with a policy that keeps the results of aten::mm
 One line of JSON for each pair of operator and mode: seconds per region for each k. From the lines
-over k compare.py takes, where extra = checkpoint - plain:
+over k overhead.py takes, where extra = checkpoint - plain:
   per region                     intercept of extra of sin
   per operator                   slope of extra of neg - slope of its forward, which is run again
   per operator, one saved tensor the same of sin
