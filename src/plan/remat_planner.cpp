@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "plan/remat_bounds.h"
@@ -10,6 +11,7 @@
 #include "plan/remat_cuts.h"
 #include "plan/remat_schedule.h"
 #include "plan/remat_search.h"
+#include "plan/remat_state_search.h"
 
 namespace reprise {
 namespace detail {
@@ -18,6 +20,8 @@ namespace {
 constexpr std::int64_t kMostRungWork = 400'000;  // operations and events, once for each rung
 constexpr std::int64_t kSmall = 200;             // where there is time for many tries
 constexpr std::int64_t kLarge = 1'000;
+constexpr std::int32_t kMostSearched = 32;  // values
+constexpr std::size_t kMostSets = 400;
 constexpr std::int32_t kMostDescent = 2;  // replays, for each operation
 
 void add_unkeepable(const RematIndex& index, std::int32_t value, std::int32_t event,
@@ -76,7 +80,9 @@ class Front {
 /// Schedules for a ladder of budgets.
 ///
 /// The answer to a budget is the best of what was found on all rungs up to the first at or above
-/// it. A larger budget has no fewer rungs, so it never gets a slower plan.
+/// it. A larger budget has no fewer rungs, so it never gets a slower plan. Where the search over
+/// states proves the optimum of the last rung within the budget, no rung below can do better, and
+/// those are left out; a larger budget finds that optimum on the same rung, or a better one.
 class Planner {
  public:
   explicit Planner(const RematGraph& graph)
@@ -89,14 +95,20 @@ class Planner {
       if (is_held || index_.is_pinned[v]) fixed_bytes_ += index_.bytes(v);
     }
     fixed_bytes_ += graph.base_bytes;
+    if (index_.values <= kMostSearched) states_.emplace(index_);
     make_rungs();
     descend(base);
   }
 
   void climb(std::int64_t budget_bytes) {
+    const auto above = std::upper_bound(rungs_.begin(), rungs_.end(), budget_bytes);
+    bool has_searched = !states_ || above == rungs_.begin();
     for (const std::int64_t rung : rungs_) {
       visit(rung);
       if (rung >= budget_bytes) break;
+      if (has_searched || front_.best(rung) == nullptr) continue;
+      has_searched = true;
+      if (finds_optimum(*std::prev(above))) break;
     }
   }
 
@@ -138,10 +150,27 @@ class Planner {
     }
   }
 
+  /// Leaves no trace where it does not: what other rungs find must not depend on the budget.
+  bool finds_optimum(std::int64_t rung) {
+    const auto found = search_states(rung);
+    if (found.is_complete && found.schedule) front_.add(index_, *found.schedule);
+    return found.is_complete;
+  }
+
+  StateSearch::Result search_states(std::int64_t rung) const {
+    const auto* known = front_.best(rung);
+    return states_->find(rung, known == nullptr ? StateSearch::kNever : known->replay_ms,
+                         kMostSets);
+  }
+
   void visit(std::int64_t rung) {
     if (rung > fixed_bytes_ && plain_bytes_ > fixed_bytes_) {
       const auto found = solver(rung).schedule(rung - fixed_bytes_);
       if (found) try_on(*found, rung);
+    }
+    if (states_) {
+      const auto found = search_states(rung);
+      if (found.schedule) front_.add(index_, *found.schedule);
     }
     if (size() > kSmall) return;
     std::vector<Schedule> known;
@@ -177,6 +206,7 @@ class Planner {
   std::int64_t plain_bytes_ = 0;
   std::int64_t fixed_bytes_ = 0;  // in use whatever the plan
   std::vector<std::int64_t> rungs_;
+  std::optional<StateSearch> states_;
   Front front_;
   std::unique_ptr<Chain> chain_;
   std::unique_ptr<ChainCosts> costs_;
