@@ -101,8 +101,8 @@ bool StateSearch::can_start_with(Values kept, std::int64_t budget_bytes) const {
   return is_possible;
 }
 
-/// Of what waits at the end of forward for something up to the event or after it, the bytes over the
-/// budget are made again.
+/// Of what waits at the end of forward for something up to the event or after it, the bytes over
+/// the budget are made again.
 double StateSearch::least_more_ms(Values there, std::int32_t event,
                                   std::int64_t budget_bytes) const {
   const Values waiting = there | needed_[event];
@@ -144,9 +144,9 @@ class StateSearchRun {
   struct Path {
     Values there = {};
     double ms = 0.0;
-    double least_ms = 0.0;        // with what must follow
-    std::int32_t later = kNone;   // the path that this one prolongs
-    Replay replay = {0, kNone};   // that prolongs it
+    double least_ms = 0.0;       // with what must follow
+    std::int32_t later = kNone;  // the path that this one prolongs
+    Replay replay = {0, kNone};  // that prolongs it
   };
 
   /// The state right before the event, as far as nothing is replayed for it.

@@ -48,7 +48,6 @@ class StateSearch {
   bool can_start_with(Values kept, std::int64_t budget_bytes) const;
   double least_more_ms(Values there, std::int32_t event, std::int64_t budget_bytes) const;
 
-
   const RematIndex& index_;
   std::int64_t fixed_bytes_ = 0;  // in the backward pass, whatever the plan
   std::vector<Item> items_;       // the cheapest first
