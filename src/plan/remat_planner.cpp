@@ -234,16 +234,21 @@ class Planner {
     add(fill(index_, small, rungs_[rung]), rung);
   }
 
-  /// One table for all budgets between two powers of 8, where its slots are fine enough.
+  /// One table for all budgets between two powers of 8, where its slots are fine enough, up to the
+  /// first budget that is asked for; up to the power where more is asked for then.
   const ChainSolver& solver(std::int64_t rung) {
+    const std::int64_t bytes = rung - fixed_bytes_;
     std::int64_t most = plain_bytes_ - fixed_bytes_;
-    while (most / 8 >= std::max<std::int64_t>(rung - fixed_bytes_, 64)) most /= 8;
+    while (most / 8 >= std::max<std::int64_t>(bytes, 64)) most /= 8;
     if (!chain_) {
       chain_ = std::make_unique<Chain>(choose_chain(index_));
       costs_ = std::make_unique<ChainCosts>(chain_costs(index_, *chain_));
     }
     auto& solver = solvers_[most];
-    if (!solver) solver = std::make_unique<ChainSolver>(index_, *chain_, *costs_, most);
+    if (!solver || solver->needed_bytes() < bytes) {
+      const std::int64_t needed = solver ? most : bytes;
+      solver = std::make_unique<ChainSolver>(index_, *chain_, *costs_, most, needed);
+    }
     return *solver;
   }
 
