@@ -13,7 +13,7 @@ namespace reprise::detail {
 namespace {
 
 constexpr float kImpossible = 1e30F;
-constexpr std::int32_t kSlots = 160;
+constexpr std::int32_t kSlots = 128;
 constexpr std::int32_t kFineness = 16;  // of forward's own pass, where many values add up
 constexpr double kMostForwardWork = 2.5e8;
 
@@ -199,7 +199,7 @@ const ChainSolver::Segment& ChainSolver::segment(std::int32_t first, std::int32_
 /// is needed, and again what backward of it needs.
 ChainSolver::Segment ChainSolver::solve_segment(std::int32_t first, std::int32_t end) const {
   const std::int32_t count = most_slots_ + 1;
-  Segment result{Costs(count, kImpossible), count, 0};
+  Segment result{Costs(count, kImpossible), count, 0, kImpossible};
   float* costs = result.costs.data();
   if (end == first + 1) {
     const auto& nothing_kept = chain_.options[first].back();
@@ -242,7 +242,8 @@ void ChainSolver::add_cuts(std::int32_t first, std::int32_t end, float* costs) c
         std::max({held + later.least, again.least, slots(costs_.run_bytes[pair] + gap)});
     const std::int32_t enough = std::max({least, held + later.enough, again.enough});
     const std::int32_t stop = improvable_end(costs, least, std::min(most_slots_, enough) + 1,
-                                             run_ms + later.costs.back() + again.costs.back());
+                                             run_ms + later.least_ms + again.least_ms);
+    if (stop <= least) continue;
     improve(costs + least, later.costs.data() + (least - held), again.costs.data() + least, run_ms,
             stop - least);
   }
@@ -251,10 +252,11 @@ void ChainSolver::add_cuts(std::int32_t first, std::int32_t end, float* costs) c
 void ChainSolver::find_range(Segment& segment) {
   const auto& costs = segment.costs;
   const auto begin = costs.begin();
+  segment.least_ms = costs.back();
   segment.least = static_cast<std::int32_t>(
       std::partition_point(begin, costs.end(), [](float it) { return it >= kImpossible; }) - begin);
   segment.enough = static_cast<std::int32_t>(
-      std::partition_point(begin, costs.end(), [&](float it) { return it > costs.back(); }) -
+      std::partition_point(begin, costs.end(), [&](float it) { return it > segment.least_ms; }) -
       begin);
 }
 

@@ -36,6 +36,7 @@ class ChainSolver {
     Costs costs;
     std::int32_t least = 0;   ///< slots from which on it is possible
     std::int32_t enough = 0;  ///< slots from which on more do not help
+    float least_ms = 0.0F;    ///< with those
   };
 
   /// The best of a segment with a number of slots: a cut or an option, or neither.
