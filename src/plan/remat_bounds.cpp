@@ -2,11 +2,17 @@
 #include "plan/remat_bounds.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "plan/remat_closure_bound.h"
 
 namespace reprise::detail {
 namespace {
 
 constexpr std::size_t kMostMoments = 64;
+constexpr std::size_t kMostClosureWork = 10'000;  // operations and events, for each price
+constexpr int kPrices = 24;
+constexpr double kPriceRatio = 1.15;
 
 }  // namespace
 
@@ -26,8 +32,32 @@ std::int64_t Bounds::least_budget_bytes() const {
 }
 
 double Bounds::least_replay_ms(std::int64_t budget_bytes) const {
+  std::vector<Knapsack> knapsacks;
+  for (const auto& gap : gaps_) knapsacks.push_back(knapsack(gap, budget_bytes));
+  std::stable_sort(knapsacks.begin(), knapsacks.end(),
+                   [](const auto& a, const auto& b) { return a.ms > b.ms; });
+  double most_ms = knapsacks.front().ms;
+  if (most_ms <= 0.0) return 0.0;
+  const auto size = static_cast<std::size_t>(index_.operations + index_.events);
+  const std::size_t closures =
+      std::clamp<std::size_t>(kMostClosureWork / size, 1, knapsacks.size());
+  for (std::size_t i = 0; i < closures; ++i) {
+    most_ms = std::max(most_ms, closure_ms(knapsacks[i], budget_bytes));
+  }
+  return most_ms;
+}
+
+/// The knapsack's own price gives at least the knapsack's bound; deeper recomputation pays more.
+double Bounds::closure_ms(const Knapsack& knapsack, std::int64_t budget_bytes) const {
+  if (knapsack.price <= 0.0) return 0.0;
+  ClosureBound bound(index_, knapsack.gap->event);
+  const std::int64_t waiting_bytes = budget_bytes - knapsack.gap->other_bytes;
+  if (waiting_bytes < 0) return 0.0;
   double most_ms = 0.0;
-  for (const auto& gap : gaps_) most_ms = std::max(most_ms, knapsack_ms(gap, budget_bytes));
+  for (int step = 0; step < kPrices; ++step) {
+    const double price = knapsack.price * std::pow(kPriceRatio, step);
+    most_ms = std::max(most_ms, bound.least_replay_ms(waiting_bytes, price));
+  }
   return most_ms;
 }
 
@@ -109,9 +139,9 @@ bool Bounds::can_be_freed(std::int32_t value, std::int32_t event) const {
 
 /// The bytes over the budget must be freed, fractions of an operation's outputs allowed. Values
 /// that are needed at fewer moments only make an operation's price smaller than it is.
-double Bounds::knapsack_ms(const Gap& gap, std::int64_t budget_bytes) const {
+Bounds::Knapsack Bounds::knapsack(const Gap& gap, std::int64_t budget_bytes) const {
   std::int64_t over = gap.other_bytes + gap.needed_bytes - budget_bytes;
-  double time_ms = 0.0;
+  Knapsack result{&gap, 0.0, 0.0};
   for (const auto& item : items_) {
     if (over <= 0) break;
     std::int64_t bytes = 0;
@@ -119,10 +149,11 @@ double Bounds::knapsack_ms(const Gap& gap, std::int64_t budget_bytes) const {
       if (can_be_freed(v, gap.event)) bytes += index_.bytes(v);
     }
     if (bytes == 0) continue;
-    time_ms += item.price * static_cast<double>(std::min(bytes, over));
+    result.ms += item.price * static_cast<double>(std::min(bytes, over));
+    result.price = item.price;
     over -= bytes;
   }
-  return time_ms;
+  return result;
 }
 
 }  // namespace reprise::detail

@@ -30,12 +30,20 @@ class Bounds {
     std::int64_t needed_bytes = 0;  // of values that are needed later and not in use
   };
 
+  /// What one gap costs at least.
+  struct Knapsack {
+    const Gap* gap = nullptr;
+    double ms = 0.0;
+    double price = 0.0;  // of the last operation that runs again
+  };
+
   bool is_forced(std::int32_t value) const;
   bool can_be_freed(std::int32_t value, std::int32_t event) const;
   void add_gaps();
   void add_items();
   std::int64_t forward_bytes() const;
-  double knapsack_ms(const Gap& gap, std::int64_t budget_bytes) const;
+  Knapsack knapsack(const Gap& gap, std::int64_t budget_bytes) const;
+  double closure_ms(const Knapsack& knapsack, std::int64_t budget_bytes) const;
 
   const RematIndex& index_;
   std::int64_t least_bytes_ = 0;
