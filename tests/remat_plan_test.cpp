@@ -243,6 +243,18 @@ TEST(RematPlanner, KeepsEverythingWhereItFits) {
   EXPECT_EQ(solution.forecast.peak_bytes, 10);  // 4 + 3 + 2 + 1
 }
 
+TEST(RematPlanner, CountsTheInputsOfWhatRunsAgainInItsBound) {
+  // Only the second value is needed. At the end of forward there is room for half of either, so by
+  // itself its operation must run at least half, but not without the one before.
+  auto graph = chain({10, 10, 10});
+  graph.operations[0].time_ms = 10.0;
+  graph.events = {{RematEvent::Kind::kNeed, 1, 0.0, 0}, {RematEvent::Kind::kRelease, 1, 0.0, 0}};
+  graph.first_bytes = 15;
+  const auto solution = plan_rematerialisation(graph, 20);
+  EXPECT_GT(solution.least_replay_ms, 5.0);
+  EXPECT_LE(solution.least_replay_ms, 11.0);
+}
+
 TEST(RematSimulator, CountsMoments) {
   auto graph = chain({10, 20, 40});
   graph.base_bytes = 1000;

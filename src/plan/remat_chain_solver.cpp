@@ -13,7 +13,7 @@ namespace reprise::detail {
 namespace {
 
 constexpr float kImpossible = 1e30F;
-constexpr std::int32_t kSlots = 160;
+constexpr std::int32_t kSlots = 128;
 constexpr std::int32_t kFineness = 16;  // of forward's own pass, where many values add up
 constexpr double kMostForwardWork = 2.5e8;
 
@@ -50,6 +50,24 @@ void improve(float* costs, const float* later, float added, std::int32_t count) 
   for (; i < count; ++i) costs[i] = std::min(costs[i], added + later[i]);
 }
 
+/// From `begin` on, the first that is known to be no better than `least_cost`, or `end`: costs
+/// never rise with memory once they are complete, so what costs at least that improves none behind
+/// it.
+std::int32_t improvable_end(const float* costs, std::int32_t begin, std::int32_t end,
+                            float least_cost) {
+  if (begin >= end || costs[end - 1] > least_cost) return end;
+  std::int32_t last = end - 1;
+  while (begin < last) {
+    const std::int32_t middle = begin + (last - begin) / 2;
+    if (costs[middle] > least_cost) {
+      begin = middle + 1;
+    } else {
+      last = middle;
+    }
+  }
+  return last;
+}
+
 /// Numbers of segments of equal stages are equal; `kinds` are those of the stages.
 std::vector<std::int32_t> segment_numbers(const std::vector<std::int32_t>& kinds,
                                           std::int32_t& count) {
@@ -74,9 +92,13 @@ std::vector<std::int32_t> segment_numbers(const std::vector<std::int32_t>& kinds
 }  // namespace
 
 ChainSolver::ChainSolver(const RematIndex& index, const Chain& chain, const ChainCosts& costs,
-                         std::int64_t most_bytes)
-    : index_(index), chain_(chain), costs_(costs) {
+                         std::int64_t most_bytes, std::int64_t needed_bytes)
+    : index_(index), chain_(chain), costs_(costs), needed_bytes_(needed_bytes) {
   choose_slot(most_bytes);
+  // What is pinned counts where it is made, so that a segment may have that much more.
+  const std::int64_t table_bytes = needed_bytes + costs.pinned_bytes.back();
+  most_slots_ =
+      static_cast<std::int32_t>(std::min(most_bytes / slot_bytes_, table_bytes / slot_bytes_ + 1));
   number_segments();
   const std::int32_t stages = chain_.stages();
   forward_.assign(stages, Costs(most_slots_ * fineness_ + 1, kImpossible));
@@ -129,11 +151,14 @@ void ChainSolver::choose_slot(std::int64_t most_bytes) {
     fineness_ = kFineness;
     if (pairs * fineness_ * kSlots > kMostForwardWork) fineness_ = 1;
   }
-  most_slots_ = static_cast<std::int32_t>(most_bytes / slot_bytes_);
+  slots_per_byte_ = 1.0 / static_cast<double>(slot_bytes_);
 }
 
 std::int32_t ChainSolver::slots(std::int64_t bytes) const {
-  const std::int64_t count = (bytes + slot_bytes_ - 1) / slot_bytes_;
+  // A division of integers would take as long as the inner loop.
+  auto count = static_cast<std::int64_t>(static_cast<double>(bytes) * slots_per_byte_);
+  while (count * slot_bytes_ < bytes) ++count;
+  while (count > 0 && (count - 1) * slot_bytes_ >= bytes) --count;
   return static_cast<std::int32_t>(std::min<std::int64_t>(count, most_slots_ + 1));
 }
 
@@ -157,49 +182,82 @@ void ChainSolver::number_segments() {
   std::int32_t count = 0;
   segment_number_ = segment_numbers(stage_kinds(index_, chain_), count);
   segments_.resize(count);
-  for (std::int32_t length = 1; length <= stages; ++length) {
-    for (std::int32_t first = 0; first + length <= stages; ++first) {
-      auto& costs = segments_[segment_number_[costs_.at(first, first + length)]];
-      if (costs.empty()) solve_segment(first, first + length, costs);
+  // In this order the segments with the same end stay in the cache.
+  for (std::int32_t end = 1; end <= stages; ++end) {
+    for (std::int32_t first = end - 1; first >= 0; --first) {
+      auto& segment = segments_[segment_number_[costs_.at(first, end)]];
+      if (segment.costs.empty()) segment = solve_segment(first, end);
     }
   }
 }
 
-const ChainSolver::Costs& ChainSolver::segment(std::int32_t first, std::int32_t end) const {
+const ChainSolver::Segment& ChainSolver::segment(std::int32_t first, std::int32_t end) const {
   return segments_[segment_number_[costs_.at(first, end)]];
 }
 
 /// With the values that cross `first` there: the time to run what is between the cuts as far as it
 /// is needed, and again what backward of it needs.
-void ChainSolver::solve_segment(std::int32_t first, std::int32_t end, Costs& costs) const {
-  costs.assign(most_slots_ + 1, kImpossible);
+ChainSolver::Segment ChainSolver::solve_segment(std::int32_t first, std::int32_t end) const {
   const std::int32_t count = most_slots_ + 1;
+  Segment result{Costs(count, kImpossible), count, 0, kImpossible};
+  float* costs = result.costs.data();
   if (end == first + 1) {
     const auto& nothing_kept = chain_.options[first].back();
     for (std::int32_t m = slots(nothing_kept.window_bytes); m < count; ++m) {
       costs[m] = static_cast<float>(nothing_kept.replay_ms);
     }
-    return;
+    find_range(result);
+    return result;
   }
+  add_options(first, end, costs);
+  add_cuts(first, end, costs);
+  for (std::int32_t m = 1; m < count; ++m) costs[m] = std::min(costs[m], costs[m - 1]);
+  find_range(result);
+  return result;
+}
+
+void ChainSolver::add_options(std::int32_t first, std::int32_t end, float* costs) const {
   const std::int64_t gap = bytes_in_gap_before(index_.graph, chain_.window[end]);
-  for (std::int32_t cut = first + 1; cut < end; ++cut) {
-    const std::size_t pair = costs_.at(first, cut);
-    const std::int32_t held = slots(costs_.held_bytes[pair]);
-    const std::int32_t least = std::max(held, slots(costs_.run_bytes[pair] + gap));
-    if (least >= count) continue;
-    improve(costs.data() + least, segment(cut, end).data() + (least - held),
-            segment(first, cut).data() + least, static_cast<float>(costs_.run_ms[pair]),
-            count - least);
-  }
   const auto& later = segment(first + 1, end);
   for (const auto& option : chain_.options[first]) {
     const std::int32_t held = slots(option.held_bytes);
     const std::int32_t least =
-        std::max({held, slots(option.run_bytes + gap), slots(option.window_bytes)});
-    const auto added = static_cast<float>(option.run_ms + option.replay_ms);
-    if (least >= count) continue;
-    improve(costs.data() + least, later.data() + (least - held), added, count - least);
+        std::max({held + later.least, slots(option.run_bytes + gap), slots(option.window_bytes)});
+    const std::int32_t enough = std::max(least, held + later.enough);
+    improve(costs + least, later.costs.data() + (least - held),
+            static_cast<float>(option.run_ms + option.replay_ms),
+            std::min(most_slots_, enough) + 1 - least);
   }
+}
+
+void ChainSolver::add_cuts(std::int32_t first, std::int32_t end, float* costs) const {
+  const std::int64_t gap = bytes_in_gap_before(index_.graph, chain_.window[end]);
+  for (std::int32_t cut = first + 1; cut < end; ++cut) {
+    const std::size_t pair = costs_.at(first, cut);
+    const auto& later = segment(cut, end);
+    const auto& again = segment(first, cut);
+    const auto run_ms = static_cast<float>(costs_.run_ms[pair]);
+    const std::int32_t held = slots(costs_.held_bytes[pair]);
+    const std::int32_t least =
+        std::max({held + later.least, again.least, slots(costs_.run_bytes[pair] + gap)});
+    const std::int32_t enough = std::max({least, held + later.enough, again.enough});
+    const std::int32_t stop = improvable_end(costs, least, std::min(most_slots_, enough) + 1,
+                                             run_ms + later.least_ms + again.least_ms);
+    if (stop <= least) continue;
+    improve(costs + least, later.costs.data() + (least - held), again.costs.data() + least, run_ms,
+            stop - least);
+  }
+}
+
+void ChainSolver::find_range(Segment& segment) {
+  const auto& costs = segment.costs;
+  const auto begin = costs.begin();
+  segment.least_ms = costs.back();
+  segment.least = static_cast<std::int32_t>(
+      std::partition_point(begin, costs.end(), [](float it) { return it >= kImpossible; }) - begin);
+  segment.enough = static_cast<std::int32_t>(
+      std::partition_point(begin, costs.end(), [&](float it) { return it > segment.least_ms; }) -
+      begin);
 }
 
 ChainSolver::Choice ChainSolver::segment_choice(std::int32_t first, std::int32_t end,
@@ -215,7 +273,7 @@ ChainSolver::Choice ChainSolver::segment_choice(std::int32_t first, std::int32_t
         std::max({held, slots(option.run_bytes + gap), slots(option.window_bytes)});
     if (slot_count < least) continue;
     const float cost =
-        static_cast<float>(option.run_ms + option.replay_ms) + later[slot_count - held];
+        static_cast<float>(option.run_ms + option.replay_ms) + later.costs[slot_count - held];
     if (cost < best.cost) best = {cost, kNone, static_cast<std::int32_t>(i)};
   }
   for (std::int32_t cut = first + 1; cut < end; ++cut) {
@@ -223,7 +281,8 @@ ChainSolver::Choice ChainSolver::segment_choice(std::int32_t first, std::int32_t
     const std::int32_t held = slots(costs_.held_bytes[pair]);
     if (slot_count < std::max(held, slots(costs_.run_bytes[pair] + gap))) continue;
     const float cost = static_cast<float>(costs_.run_ms[pair]) +
-                       segment(cut, end)[slot_count - held] + segment(first, cut)[slot_count];
+                       segment(cut, end).costs[slot_count - held] +
+                       segment(first, cut).costs[slot_count];
     if (cost < best.cost) best = {cost, cut, kNone};
   }
   return best;
@@ -249,20 +308,23 @@ void ChainSolver::solve_forward(std::int32_t first) {
     const std::size_t pair = costs_.at(first, cut);
     const std::int32_t held = fine_slots(costs_.held_bytes[pair]);
     std::int32_t m = std::max(held, fine_slots(costs_.forward_bytes[pair]));
-    const auto& again = segment(first, cut);
+    const auto& again = segment(first, cut).costs;
     const float* later = forward_[cut].data();
     const std::int32_t freed = segment_slots(cut, 0);
-    if (fineness_ == 1 && m + freed < count) {
+    const std::int32_t stop =
+        improvable_end(costs.data(), m, count, forward_[cut].back() + again.back());
+    if (fineness_ == 1 && m + freed < stop) {
       improve(costs.data() + m, later + (m - held), again.data() + (m + freed), 0.0F,
-              count - freed - m);
-      m = count - freed;
+              stop - freed - m);
+      m = stop - freed;
     }
-    while (m < count) {
-      const std::int32_t end = std::min(count, (m / fineness_ + 1) * fineness_);
+    while (m < stop) {
+      const std::int32_t end = std::min(stop, (m / fineness_ + 1) * fineness_);
       improve(costs.data() + m, later + (m - held), again[segment_slots(cut, m)], end - m);
       m = end;
     }
   }
+  for (std::int32_t m = 1; m < count; ++m) costs[m] = std::min(costs[m], costs[m - 1]);
 }
 
 /// From which on an option of a stage is possible in forward's own pass.
@@ -291,8 +353,8 @@ ChainSolver::Choice ChainSolver::forward_choice(std::int32_t first, std::int32_t
     const std::size_t pair = costs_.at(first, cut);
     const std::int32_t held = fine_slots(costs_.held_bytes[pair]);
     if (slot_count < std::max(held, fine_slots(costs_.forward_bytes[pair]))) continue;
-    const float cost =
-        forward_[cut][slot_count - held] + segment(first, cut)[segment_slots(cut, slot_count)];
+    const float cost = forward_[cut][slot_count - held] +
+                       segment(first, cut).costs[segment_slots(cut, slot_count)];
     if (cost < best.cost) best = {cost, cut, kNone};
   }
   return best;

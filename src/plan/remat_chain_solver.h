@@ -16,9 +16,12 @@ namespace reprise::detail {
 
 class ChainSolver {
  public:
-  /// Solves for up to `most_bytes` beside those that are in use whatever the plan.
+  /// Solves for up to `needed_bytes` beside those that are in use whatever the plan, in slots that
+  /// are fine enough for `most_bytes`: the schedules do not depend on `needed_bytes`.
   ChainSolver(const RematIndex& index, const Chain& chain, const ChainCosts& costs,
-              std::int64_t most_bytes);
+              std::int64_t most_bytes, std::int64_t needed_bytes);
+
+  std::int64_t needed_bytes() const { return needed_bytes_; }
 
   /// None: no schedule of the chain fits.
   std::optional<Schedule> schedule(std::int64_t bytes) const;
@@ -27,7 +30,14 @@ class ChainSolver {
   static double work(const RematIndex& index, const Chain& chain);
 
  private:
-  using Costs = std::vector<float>;  // per number of slots
+  using Costs = std::vector<float>;  // per number of slots, never rising
+
+  struct Segment {
+    Costs costs;
+    std::int32_t least = 0;   ///< slots from which on it is possible
+    std::int32_t enough = 0;  ///< slots from which on more do not help
+    float least_ms = 0.0F;    ///< with those
+  };
 
   /// The best of a segment with a number of slots: a cut or an option, or neither.
   struct Choice {
@@ -40,8 +50,11 @@ class ChainSolver {
   std::int32_t slots(std::int64_t bytes) const;
   std::int32_t fine_slots(std::int64_t bytes) const;
   void number_segments();
-  const Costs& segment(std::int32_t first, std::int32_t end) const;
-  void solve_segment(std::int32_t first, std::int32_t end, Costs& costs) const;
+  const Segment& segment(std::int32_t first, std::int32_t end) const;
+  Segment solve_segment(std::int32_t first, std::int32_t end) const;
+  void add_options(std::int32_t first, std::int32_t end, float* costs) const;
+  void add_cuts(std::int32_t first, std::int32_t end, float* costs) const;
+  static void find_range(Segment& segment);
   void solve_forward(std::int32_t first);
   std::int32_t least_forward_slots(std::int32_t first, std::int32_t end_cut,
                                    const StageOption& option) const;
@@ -55,11 +68,13 @@ class ChainSolver {
   const RematIndex& index_;
   const Chain& chain_;
   const ChainCosts& costs_;
+  std::int64_t needed_bytes_ = 0;
   std::int64_t slot_bytes_ = 1;
+  double slots_per_byte_ = 1.0;
   std::int32_t most_slots_ = 0;
   std::int32_t fineness_ = 1;                 // fine slots per slot
   std::vector<std::int32_t> segment_number_;  // per pair of cuts
-  std::vector<Costs> segments_;
+  std::vector<Segment> segments_;
   std::vector<Costs> forward_;  // per cut: from there to the end, in fine slots
 };
 

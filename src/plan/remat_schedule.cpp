@@ -12,7 +12,11 @@ namespace {
 class TimelineBuilder {
  public:
   TimelineBuilder(const RematIndex& index, const Schedule& schedule, const Window& window)
-      : index_(index), schedule_(schedule), window_(window), open_(index.values, kNone) {
+      : index_(index),
+        schedule_(schedule),
+        window_(window),
+        open_(index.values, kNone),
+        in_use_(index.values, 0) {
     first_gap_ = window.has_forward ? index.operations : 0;
     const auto events = static_cast<std::size_t>(window.end_event - window.first_event);
     moments_ = first_gap_ + 1 + static_cast<std::int32_t>(events + schedule.size());
@@ -67,12 +71,17 @@ class TimelineBuilder {
 
   void visit_event(std::int32_t event) {
     const auto& it = index_.graph.events[event];
-    if (it.kind != RematEvent::Kind::kNeed || !is_tracked(it.value)) return;
+    if (!is_tracked(it.value)) return;
+    if (it.kind == RematEvent::Kind::kRelease) {
+      ++in_use_[it.value];
+      return;
+    }
     const std::int32_t release = index_.release_of[event];
     const std::int32_t moment = line_.event_moment[event - window_.first_event];
     const std::int32_t until = release < window_.end_event
                                    ? line_.event_moment[release - window_.first_event] - 1
                                    : moments_ - 1;
+    if (release < window_.end_event) --in_use_[it.value];
     use(it.value, {moment, std::max(moment, until), event, kNone, kNone});
   }
 
@@ -81,8 +90,9 @@ class TimelineBuilder {
     const std::int32_t moment = line_.replay_moment[replay];
     std::int64_t unused_bytes = 0;
     for (const std::int32_t value : operation.outputs) {
-      if (open_[value] == kNone) {
+      if (open_[value] == kNone || in_use_[value] > 0) {
         unused_bytes += index_.bytes(value);
+        if (open_[value] != kNone) line_.duplicates.push_back({replay, value});
         continue;
       }
       line_.is_useful[replay] = 1;
@@ -155,7 +165,8 @@ class TimelineBuilder {
   const Window& window_;
   std::int32_t first_gap_ = 0;  // moment
   std::int32_t moments_ = 0;
-  std::vector<std::int32_t> open_;  // per value: holding that is used later
+  std::vector<std::int32_t> open_;    // per value: holding that is used later
+  std::vector<std::int32_t> in_use_;  // per value: needs that are released later
   Timeline line_;
 };
 
@@ -166,12 +177,13 @@ class PlanWriter {
       : index_(index),
         schedule_(schedule),
         line_(lay_out(index, schedule, whole_step(index))),
-        made_by_replay_(schedule.size()),
+        there_after_replay_(schedule.size()),
         dropped_by_replay_(schedule.size()),
         dropped_by_event_(index.events) {}
 
   RematPlan write() {
     for (const auto& holding : line_.holdings) end(holding);
+    for (const auto& it : line_.duplicates) there_after_replay_[it.replay].push_back(it.value);
     std::sort(plan_.kept.begin(), plan_.kept.end());
     std::size_t replay = 0;
     for (std::int32_t event = 0; event <= index_.events; ++event) {
@@ -192,7 +204,7 @@ class PlanWriter {
     auto& drops =
         use.event == kNone ? dropped_by_replay_[use.replay] : dropped_by_event_[use.event];
     drops.push_back(holding.value);
-    if (holding.replay != kForward) made_by_replay_[holding.replay].push_back(holding.value);
+    if (holding.replay != kForward) there_after_replay_[holding.replay].push_back(holding.value);
   }
 
   void run(std::size_t replay, std::int32_t event) {
@@ -200,8 +212,8 @@ class PlanWriter {
     plan_.actions.push_back({event, RematAction::Kind::kRun, operation});
     auto& drops = dropped_by_replay_[replay];
     for (const std::int32_t value : index_.graph.operations[operation].outputs) {
-      const auto& made = made_by_replay_[replay];
-      const bool is_used = std::find(made.begin(), made.end(), value) != made.end();
+      const auto& there = there_after_replay_[replay];
+      const bool is_used = std::find(there.begin(), there.end(), value) != there.end();
       if (!is_used && !index_.is_permanent[value]) drops.push_back(value);
     }
     drop(drops, event);
@@ -217,7 +229,7 @@ class PlanWriter {
   const RematIndex& index_;
   const Schedule& schedule_;
   Timeline line_;
-  std::vector<std::vector<std::int32_t>> made_by_replay_;  // values that are used
+  std::vector<std::vector<std::int32_t>> there_after_replay_;  // values that are used
   std::vector<std::vector<std::int32_t>> dropped_by_replay_;
   std::vector<std::vector<std::int32_t>> dropped_by_event_;
   RematPlan plan_;

@@ -40,6 +40,12 @@ struct Holding {
   std::int32_t first_use = kNone;
 };
 
+/// An output of a replay that is there already, as backward still holds it.
+struct Duplicate {
+  std::int32_t replay = 0;
+  std::int32_t value = 0;
+};
+
 /// What happens moment by moment: each operation of forward, the gap after it, and then each
 /// replayed operation and each gap after an event.
 struct Timeline {
@@ -49,6 +55,7 @@ struct Timeline {
   std::vector<std::int64_t> level;  ///< bytes in use at each moment
   std::vector<Holding> holdings;    ///< the latest first; without permanent values
   std::vector<ValueUse> uses;
+  std::vector<Duplicate> duplicates;
   std::vector<char> is_useful;             ///< per replay: makes something that is used
   std::vector<std::int32_t> event_moment;  ///< per event: of the gap after it
   std::vector<std::int32_t> replay_moment;
