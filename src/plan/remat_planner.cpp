@@ -10,6 +10,7 @@
 #include "plan/remat_bounds.h"
 #include "plan/remat_chain_solver.h"
 #include "plan/remat_cuts.h"
+#include "plan/remat_front.h"
 #include "plan/remat_schedule.h"
 #include "plan/remat_search.h"
 #include "plan/remat_state_search.h"
@@ -50,35 +51,6 @@ Schedule unavoidable(const RematIndex& index) {
   }
   return schedule;
 }
-
-/// Schedules of which none is both smaller and faster than another.
-class Front {
- public:
-  void add(const RematIndex& index, const Schedule& schedule, std::int64_t most_bytes) {
-    const Timeline line = lay_out(index, schedule, whole_step(index));
-    if (!line.is_valid || line.peak_bytes > most_bytes) return;
-    auto it = entries_.upper_bound(line.peak_bytes);
-    if (it != entries_.begin() && std::prev(it)->second.replay_ms <= line.replay_ms) return;
-    while (it != entries_.end() && it->second.replay_ms >= line.replay_ms) it = entries_.erase(it);
-    entries_[line.peak_bytes] = {line.replay_ms, without_useless(schedule, line)};
-  }
-
-  struct Entry {
-    double replay_ms = 0.0;
-    Schedule schedule;
-  };
-
-  /// The fastest within the budget, or nothing.
-  const Entry* best(std::int64_t budget_bytes) const {
-    const auto it = entries_.upper_bound(budget_bytes);
-    return it == entries_.begin() ? nullptr : &std::prev(it)->second;
-  }
-
-  const std::map<std::int64_t, Entry>& entries() const { return entries_; }
-
- private:
-  std::map<std::int64_t, Entry> entries_;  // by peak
-};
 
 /// Schedules for a ladder of budgets.
 ///
