@@ -26,7 +26,7 @@ inline void store_least(float* to, Lanes cost) {
 
 /// costs[i] = min(costs[i], added + later[i] + again[i])
 inline void improve(float* costs, const float* later, const float* again, float added,
-             std::int32_t count) {
+                    std::int32_t count) {
   std::int32_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     store_least(costs + i, added + load(later + i) + load(again + i));
@@ -45,7 +45,7 @@ inline void improve(float* costs, const float* later, float added, std::int32_t 
 /// never rise with memory once they are complete, so what costs at least that improves none behind
 /// it.
 inline std::int32_t improvable_end(const float* costs, std::int32_t begin, std::int32_t end,
-                            float least_cost) {
+                                   float least_cost) {
   if (begin >= end || costs[end - 1] > least_cost) return end;
   std::int32_t last = end - 1;
   while (begin < last) {

@@ -20,9 +20,8 @@ namespace detail {
 namespace {
 
 constexpr std::int64_t kMostRungWork = 400'000;  // operations and events, once for each rung
-constexpr std::int64_t kSmall = 200;             // where there is time for many tries
-constexpr std::int64_t kLarge = 1'000;
-constexpr std::int32_t kMostSearched = 32;  // values
+constexpr std::int64_t kLarge = 1'000;           // where there is no time for many tries
+constexpr std::int32_t kMostSearched = 32;       // values
 constexpr std::size_t kMostSets = 400;
 constexpr double kRounding = 1.0 + 1e-9;
 constexpr std::int64_t kMostBytes = std::numeric_limits<std::int64_t>::max();
@@ -75,7 +74,7 @@ class Planner {
 
   void solve(std::int64_t budget_bytes) {
     if (budget_bytes >= plain_bytes_) return;
-    if (size() <= kSmall) {
+    if (states_) {
       climb(budget_bytes);
     } else {
       search_down(budget_bytes);
@@ -186,11 +185,9 @@ class Planner {
       const auto found = solver(bytes).schedule(bytes - fixed_bytes_);
       if (found) try_on(*found, rung);
     }
-    if (states_) {
-      const auto found = search_states(rung);
-      if (found.schedule) add(*found.schedule, rung);
-    }
-    if (size() > kSmall) return;
+    if (!states_) return;
+    const auto found = search_states(rung);
+    if (found.schedule) add(*found.schedule, rung);
     std::vector<Schedule> known;
     for (const auto& [peak_bytes, entry] : front_.entries()) {
       if (peak_bytes <= bytes) known.push_back(entry.schedule);
@@ -203,7 +200,11 @@ class Planner {
   void try_on(const Schedule& schedule, std::int32_t rung) {
     const Schedule small = shrink(index_, schedule, rungs_[rung]);
     add(small, rung);
-    add(fill(index_, small, rungs_[rung]), rung);
+    Schedule full = fill(index_, small, rungs_[rung]);
+    add(full, rung);
+    if (size() <= kLarge && !index_.is_chain) {
+      add(exchange(index_, std::move(full), rungs_[rung]), rung);
+    }
   }
 
   /// One table for all budgets between two powers of 8, where its slots are fine enough, up to the
