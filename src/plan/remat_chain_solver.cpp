@@ -131,11 +131,14 @@ void ChainSolver::number_segments() {
   std::int32_t count = 0;
   segment_number_ = segment_numbers(stage_kinds(index_, chain_), count);
   segments_.resize(count);
+  ending_.resize(stages);
+  for (const std::int64_t bytes : costs_.held_bytes) held_slots_.push_back(slots(bytes));
   // In this order the segments with the same end stay in the cache.
   for (std::int32_t end = 1; end <= stages; ++end) {
     for (std::int32_t first = end - 1; first >= 0; --first) {
       auto& segment = segments_[segment_number_[costs_.at(first, end)]];
       if (segment.costs.empty()) segment = solve_segment(first, end);
+      ending_[first] = &segment;
     }
   }
 }
@@ -183,10 +186,10 @@ void ChainSolver::add_cuts(std::int32_t first, std::int32_t end, float* costs) c
   const std::int64_t gap = bytes_in_gap_before(index_.graph, chain_.window[end]);
   for (std::int32_t cut = first + 1; cut < end; ++cut) {
     const std::size_t pair = costs_.at(first, cut);
-    const auto& later = segment(cut, end);
+    const auto& later = *ending_[cut];
     const auto& again = segment(first, cut);
     const auto run_ms = static_cast<float>(costs_.run_ms[pair]);
-    const std::int32_t held = slots(costs_.held_bytes[pair]);
+    const std::int32_t held = held_slots_[pair];
     const std::int32_t least =
         std::max({held + later.least, again.least, slots(costs_.run_bytes[pair] + gap)});
     const std::int32_t enough = std::max({least, held + later.enough, again.enough});
