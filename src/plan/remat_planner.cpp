@@ -20,6 +20,7 @@ namespace detail {
 namespace {
 
 constexpr std::int64_t kMostRungWork = 400'000;  // operations and events, once for each rung
+constexpr std::int64_t kSmall = 100;             // operations and events
 constexpr std::int64_t kLarge = 1'000;           // where there is no time for many tries
 constexpr std::int32_t kMostSearched = 32;       // values
 constexpr std::size_t kMostSets = 400;
@@ -154,7 +155,8 @@ class Planner {
   /// From keeping everything down, by moves alone.
   void descend_to(std::int32_t rung) {
     const auto most_replays = static_cast<std::size_t>(kMostDescent * index_.operations);
-    const auto step = 1 + static_cast<std::int32_t>(size() / kLarge);
+    // On a chain the table does nearly as well by itself.
+    const auto step = 1 + static_cast<std::int32_t>(size() / (index_.is_chain ? kSmall : kLarge));
     while (undescended_ > rung) {
       const std::int32_t next = undescended_ - 1;
       undescended_ -= step;
