@@ -4,6 +4,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <random>
 #include <set>
 #include <vector>
@@ -73,6 +74,28 @@ TEST(RematPlanner, FindsTheOptimumOfSmallGraphs) {
     }
   }
   EXPECT_GE(feasible, 50);
+}
+
+// Large enough that budgets below the one that is asked for are left out.
+TEST(RematPlanner, NeverGetsSlowerWithMoreMemoryOnLargerGraphs) {
+  std::mt19937 random(2);
+  for (int i = 0; i < 3; ++i) {
+    const auto graph = small_graph(random, 70);
+    const std::int64_t plain = simulate(graph, plan_without_replay(graph)).peak_bytes;
+    double last_ms = std::numeric_limits<double>::max();
+    int feasible = 0;
+    for (std::int64_t budget = plain / 2; budget <= plain; budget += 1 + plain / 60) {
+      const auto solution = plan_rematerialisation(graph, budget);
+      EXPECT_EQ(solution.is_feasible, solution.forecast.peak_bytes <= budget);
+      EXPECT_TRUE(solution.is_feasible || feasible == 0);
+      if (!solution.is_feasible) continue;
+      ++feasible;
+      EXPECT_LE(solution.forecast.replay_ms, last_ms);
+      EXPECT_LE(solution.least_replay_ms, solution.forecast.replay_ms + 1e-6);
+      last_ms = solution.forecast.replay_ms;
+    }
+    EXPECT_GT(feasible, 10);
+  }
 }
 
 }  // namespace

@@ -2,11 +2,11 @@
 #include "plan/remat_chain_solver.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <unordered_map>
 
+#include "plan/remat_costs.h"
 #include "plan/remat_gap.h"
 
 namespace reprise::detail {
@@ -16,57 +16,6 @@ constexpr float kImpossible = 1e30F;
 constexpr std::int32_t kSlots = 128;
 constexpr std::int32_t kFineness = 16;  // of forward's own pass, where many values add up
 constexpr double kMostForwardWork = 2.5e8;
-
-/// Four at a time: at -O2 compilers do not do that to a loop by themselves.
-using Lanes = float __attribute__((vector_size(16)));
-constexpr std::int32_t kLanes = 4;
-
-Lanes load(const float* from) {
-  Lanes lanes;
-  std::memcpy(&lanes, from, sizeof lanes);
-  return lanes;
-}
-
-void store_least(float* to, Lanes cost) {
-  const Lanes known = load(to);
-  const Lanes least = cost < known ? cost : known;
-  std::memcpy(to, &least, sizeof least);
-}
-
-/// costs[i] = min(costs[i], added + later[i] + again[i])
-void improve(float* costs, const float* later, const float* again, float added,
-             std::int32_t count) {
-  std::int32_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    store_least(costs + i, added + load(later + i) + load(again + i));
-  }
-  for (; i < count; ++i) costs[i] = std::min(costs[i], added + later[i] + again[i]);
-}
-
-/// costs[i] = min(costs[i], added + later[i])
-void improve(float* costs, const float* later, float added, std::int32_t count) {
-  std::int32_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) store_least(costs + i, added + load(later + i));
-  for (; i < count; ++i) costs[i] = std::min(costs[i], added + later[i]);
-}
-
-/// From `begin` on, the first that is known to be no better than `least_cost`, or `end`: costs
-/// never rise with memory once they are complete, so what costs at least that improves none behind
-/// it.
-std::int32_t improvable_end(const float* costs, std::int32_t begin, std::int32_t end,
-                            float least_cost) {
-  if (begin >= end || costs[end - 1] > least_cost) return end;
-  std::int32_t last = end - 1;
-  while (begin < last) {
-    const std::int32_t middle = begin + (last - begin) / 2;
-    if (costs[middle] > least_cost) {
-      begin = middle + 1;
-    } else {
-      last = middle;
-    }
-  }
-  return last;
-}
 
 /// Numbers of segments of equal stages are equal; `kinds` are those of the stages.
 std::vector<std::int32_t> segment_numbers(const std::vector<std::int32_t>& kinds,
@@ -182,11 +131,14 @@ void ChainSolver::number_segments() {
   std::int32_t count = 0;
   segment_number_ = segment_numbers(stage_kinds(index_, chain_), count);
   segments_.resize(count);
+  ending_.resize(stages);
+  for (const std::int64_t bytes : costs_.held_bytes) held_slots_.push_back(slots(bytes));
   // In this order the segments with the same end stay in the cache.
   for (std::int32_t end = 1; end <= stages; ++end) {
     for (std::int32_t first = end - 1; first >= 0; --first) {
       auto& segment = segments_[segment_number_[costs_.at(first, end)]];
       if (segment.costs.empty()) segment = solve_segment(first, end);
+      ending_[first] = &segment;
     }
   }
 }
@@ -234,10 +186,10 @@ void ChainSolver::add_cuts(std::int32_t first, std::int32_t end, float* costs) c
   const std::int64_t gap = bytes_in_gap_before(index_.graph, chain_.window[end]);
   for (std::int32_t cut = first + 1; cut < end; ++cut) {
     const std::size_t pair = costs_.at(first, cut);
-    const auto& later = segment(cut, end);
+    const auto& later = *ending_[cut];
     const auto& again = segment(first, cut);
     const auto run_ms = static_cast<float>(costs_.run_ms[pair]);
-    const std::int32_t held = slots(costs_.held_bytes[pair]);
+    const std::int32_t held = held_slots_[pair];
     const std::int32_t least =
         std::max({held + later.least, again.least, slots(costs_.run_bytes[pair] + gap)});
     const std::int32_t enough = std::max({least, held + later.enough, again.enough});

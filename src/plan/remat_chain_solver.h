@@ -75,7 +75,9 @@ class ChainSolver {
   std::int32_t fineness_ = 1;                 // fine slots per slot
   std::vector<std::int32_t> segment_number_;  // per pair of cuts
   std::vector<Segment> segments_;
-  std::vector<Costs> forward_;  // per cut: from there to the end, in fine slots
+  std::vector<const Segment*> ending_;    // per cut: from there to the end that is being solved
+  std::vector<std::int32_t> held_slots_;  // per pair of cuts
+  std::vector<Costs> forward_;            // per cut: from there to the end, in fine slots
 };
 
 }  // namespace reprise::detail

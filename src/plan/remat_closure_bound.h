@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// A bound that knows that what is run again needs its inputs.
 ///
-/// At one moment of the backward pass, each value that is needed later is kept or its operation runs
-/// again later, and of an operation that runs again each input is kept or its own operation runs
-/// again. With a price on kept bytes the cheapest such choice is a minimum cut, and any flow is a
-/// bound of it from below: values are ready to pay for their bytes, operations take up to their
-/// time, what is left goes on to the inputs.
+/// At one moment of the backward pass, each value that is needed later is kept or its operation
+/// runs again later, and of an operation that runs again each input is kept or its own operation
+/// runs again. With a price on kept bytes the cheapest such choice is a minimum cut, and any flow
+/// is a bound of it from below: values are ready to pay for their bytes, operations take up to
+/// their time, what is left goes on to the inputs.
 #pragma once
 
 #include <cstdint>

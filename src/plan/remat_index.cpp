@@ -65,6 +65,7 @@ RematIndex::RematIndex(const RematGraph& a_graph)
           return graph.values[input].can_be_kept || can_replay[graph.values[input].made_by];
         });
     is_chosen[i] = !is_permanent[i] && can_replay[value.made_by];
+    is_chain = is_chain && (!is_chosen[i] || last_read[i] <= value.made_by + 1);
     is_pinned[i] = !is_permanent[i] && is_used && value.can_be_kept && !can_replay[value.made_by];
   }
 }

@@ -24,6 +24,9 @@ struct RematIndex {
   std::vector<char> is_pinned;             ///< per value: read or needed, but can only be kept
   std::vector<char> is_chosen;  ///< per value: can be made again, and is not there anyway
 
+  bool is_chain =
+      true;  ///< each operation reads what the one before makes, or what is there anyway
+
   explicit RematIndex(const RematGraph& a_graph);
 
   std::int64_t bytes(std::int32_t value) const { return graph.values[value].bytes; }

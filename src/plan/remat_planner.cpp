@@ -10,6 +10,7 @@
 #include "plan/remat_bounds.h"
 #include "plan/remat_chain_solver.h"
 #include "plan/remat_cuts.h"
+#include "plan/remat_front.h"
 #include "plan/remat_schedule.h"
 #include "plan/remat_search.h"
 #include "plan/remat_state_search.h"
@@ -19,9 +20,9 @@ namespace detail {
 namespace {
 
 constexpr std::int64_t kMostRungWork = 400'000;  // operations and events, once for each rung
-constexpr std::int64_t kSmall = 200;             // where there is time for many tries
-constexpr std::int64_t kLarge = 1'000;
-constexpr std::int32_t kMostSearched = 32;  // values
+constexpr std::int64_t kSmall = 100;             // operations and events
+constexpr std::int64_t kLarge = 1'000;           // where there is no time for many tries
+constexpr std::int32_t kMostSearched = 32;       // values
 constexpr std::size_t kMostSets = 400;
 constexpr double kRounding = 1.0 + 1e-9;
 constexpr std::int64_t kMostBytes = std::numeric_limits<std::int64_t>::max();
@@ -51,35 +52,6 @@ Schedule unavoidable(const RematIndex& index) {
   return schedule;
 }
 
-/// Schedules of which none is both smaller and faster than another.
-class Front {
- public:
-  void add(const RematIndex& index, const Schedule& schedule, std::int64_t most_bytes) {
-    const Timeline line = lay_out(index, schedule, whole_step(index));
-    if (!line.is_valid || line.peak_bytes > most_bytes) return;
-    auto it = entries_.upper_bound(line.peak_bytes);
-    if (it != entries_.begin() && std::prev(it)->second.replay_ms <= line.replay_ms) return;
-    while (it != entries_.end() && it->second.replay_ms >= line.replay_ms) it = entries_.erase(it);
-    entries_[line.peak_bytes] = {line.replay_ms, without_useless(schedule, line)};
-  }
-
-  struct Entry {
-    double replay_ms = 0.0;
-    Schedule schedule;
-  };
-
-  /// The fastest within the budget, or nothing.
-  const Entry* best(std::int64_t budget_bytes) const {
-    const auto it = entries_.upper_bound(budget_bytes);
-    return it == entries_.begin() ? nullptr : &std::prev(it)->second;
-  }
-
-  const std::map<std::int64_t, Entry>& entries() const { return entries_; }
-
- private:
-  std::map<std::int64_t, Entry> entries_;  // by peak
-};
-
 /// Schedules for a ladder of budgets.
 ///
 /// The answer to a budget is the best of what was found on all rungs up to the first at or above
@@ -103,7 +75,7 @@ class Planner {
 
   void solve(std::int64_t budget_bytes) {
     if (budget_bytes >= plain_bytes_) return;
-    if (size() <= kSmall) {
+    if (states_) {
       climb(budget_bytes);
     } else {
       search_down(budget_bytes);
@@ -183,7 +155,8 @@ class Planner {
   /// From keeping everything down, by moves alone.
   void descend_to(std::int32_t rung) {
     const auto most_replays = static_cast<std::size_t>(kMostDescent * index_.operations);
-    const auto step = 1 + static_cast<std::int32_t>(size() / kLarge);
+    // On a chain the table does nearly as well by itself.
+    const auto step = 1 + static_cast<std::int32_t>(size() / (index_.is_chain ? kSmall : kLarge));
     while (undescended_ > rung) {
       const std::int32_t next = undescended_ - 1;
       undescended_ -= step;
@@ -214,11 +187,9 @@ class Planner {
       const auto found = solver(bytes).schedule(bytes - fixed_bytes_);
       if (found) try_on(*found, rung);
     }
-    if (states_) {
-      const auto found = search_states(rung);
-      if (found.schedule) add(*found.schedule, rung);
-    }
-    if (size() > kSmall) return;
+    if (!states_) return;
+    const auto found = search_states(rung);
+    if (found.schedule) add(*found.schedule, rung);
     std::vector<Schedule> known;
     for (const auto& [peak_bytes, entry] : front_.entries()) {
       if (peak_bytes <= bytes) known.push_back(entry.schedule);
@@ -231,7 +202,11 @@ class Planner {
   void try_on(const Schedule& schedule, std::int32_t rung) {
     const Schedule small = shrink(index_, schedule, rungs_[rung]);
     add(small, rung);
-    add(fill(index_, small, rungs_[rung]), rung);
+    Schedule full = fill(index_, small, rungs_[rung]);
+    add(full, rung);
+    if (size() <= kLarge && !index_.is_chain) {
+      add(exchange(index_, std::move(full), rungs_[rung]), rung);
+    }
   }
 
   /// One table for all budgets between two powers of 8, where its slots are fine enough, up to the

@@ -14,4 +14,8 @@ Schedule fill(const RematIndex& index, Schedule schedule, std::int64_t budget_by
 /// where the budget is exceeded. The result may exceed it still.
 Schedule shrink(const RematIndex& index, Schedule schedule, std::int64_t budget_bytes);
 
+/// Keeps what one replayed operation makes, and makes other values again for it, wherever that
+/// takes less time: of a schedule that fits, one that fits and takes no longer.
+Schedule exchange(const RematIndex& index, Schedule schedule, std::int64_t budget_bytes);
+
 }  // namespace reprise::detail

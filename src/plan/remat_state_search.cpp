@@ -142,7 +142,7 @@ class StateSearchRun {
 
  private:
   struct Path {
-    Values there = {};
+    Values there = 0;
     double ms = 0.0;
     double least_ms = 0.0;       // with what must follow
     std::int32_t later = kNone;  // the path that this one prolongs
@@ -223,7 +223,7 @@ class StateSearchRun {
       return search_.fixed_bytes_ + search_.bytes_of(there) + index_.graph.first_bytes <= budget_ &&
              search_.can_start_with(there, budget_);
     }
-    Values before = there | search_.in_use_[event];
+    const Values before = there | search_.in_use_[event];
     return search_.fixed_bytes_ + search_.bytes_of(before) +
                bytes_in_gap_before(index_.graph, event) <=
            budget_;
