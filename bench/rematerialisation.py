@@ -34,7 +34,7 @@ TORCH_WAYS = {
        for budget in ("0.5", "0.2")},
 }
 ROCKMATE_WAYS = {f"{kind}-{share}": f"{kind}, budget {share} of plain"
-                 for kind in ("rotor", "rockmate") for share in ("0.8", "0.5")}
+                 for kind in ("rotor", "rockmate") for share in ("0.8",)}
 JAX_WAYS = {
     "per-layer": "jax.checkpoint, each layer",
     "plain-scan": "scan over the layers",
