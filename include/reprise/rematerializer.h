@@ -43,8 +43,7 @@ struct RematerializerStats {
   std::int64_t predicted_peak_bytes = 0;
   std::int64_t measured_peak_bytes = 0;
   double predicted_replay_ms = 0.0;
-  std::int64_t smallest_budget_bytes = 0;  ///< that was found
-  double least_replay_ms = 0.0;            ///< no plan within the budget replays less (a bound)
+  double least_replay_ms = 0.0;  ///< no plan within the budget replays less (a bound)
 };
 
 /// Runs forward passes so that the memory of their activations can be taken away and computed

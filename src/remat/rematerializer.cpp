@@ -128,7 +128,6 @@ RematerializerStats Rematerializer::stats() const {
     stats.predicted_peak_bytes = solution.forecast.peak_bytes;
     stats.predicted_replay_ms = solution.forecast.replay_ms;
     stats.measured_peak_bytes = last->peak_bytes;
-    stats.smallest_budget_bytes = solution.smallest_budget_bytes;
     stats.least_replay_ms = solution.least_replay_ms;
   }
   return stats;

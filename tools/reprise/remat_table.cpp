@@ -107,7 +107,7 @@ std::string verdict_text(const RematChoices& choices) {
   const std::string budget = format_bytes(choices.budget_bytes);
   if (!solution.is_feasible) {
     return "No schedule fits into " + budget + ": the smallest budget found is " +
-           format_bytes(solution.smallest_budget_bytes) + " (none is below " +
+           format_bytes(choices.curve.front().budget_bytes) + " (none is below " +
            format_bytes(solution.least_budget_bytes) + "). Its schedule:\n";
   }
   return "The schedule within " + budget +
@@ -170,7 +170,7 @@ nlohmann::ordered_json remat_json(const RematChoices& choices) {
           {"predicted_replay_ms", solution.forecast.replay_ms},
           {"replayed_operations", solution.forecast.replayed_operations},
           {"least_replay_ms", solution.least_replay_ms},
-          {"smallest_budget_bytes", solution.smallest_budget_bytes},
+          {"smallest_budget_bytes", choices.curve.front().budget_bytes},
           {"least_budget_bytes", solution.least_budget_bytes},
           {"layers", layers_json(choices)}};
 }

@@ -46,7 +46,6 @@ nlohmann::ordered_json rematerializer_json(const RematerializerStats& stats) {
     document["predicted_peak_bytes"] = stats.predicted_peak_bytes;
     document["measured_peak_bytes"] = stats.measured_peak_bytes;
     document["predicted_replay_ms"] = stats.predicted_replay_ms;
-    document["smallest_budget_bytes"] = stats.smallest_budget_bytes;
     document["least_replay_ms"] = stats.least_replay_ms;
   }
   return document;
