@@ -7,6 +7,7 @@
 #include "plan_table.h"
 #include "prepare.h"
 #include "remat_table.h"
+#include "reprise/errors.h"
 #include "text.h"
 
 #include <algorithm>
@@ -94,11 +95,17 @@ class Planner {
     terminal_.progress("recording steps with checkpointing auto");
     TrainOptions options = options_;
     options.memory_budget_bytes = 0;
-    std::optional<RematStep> step =
-        record_training_step(data_.settings.model, data_.dataset, options);
-    if (step) {
-      remat_ =
-          choose_remat(options_.batch_size, std::move(step->graph), options_.memory_budget_bytes);
+    try {
+      std::optional<RematStep> step =
+          record_training_step(data_.settings.model, data_.dataset, options);
+      if (step) {
+        remat_ =
+            choose_remat(options_.batch_size, std::move(step->graph), options_.memory_budget_bytes);
+      }
+    } catch (const BudgetError& error) {
+      terminal_.warning("what checkpointing auto makes of a budget is left out, as a step of " +
+                        format_windows(options_.batch_size) +
+                        " cannot be recorded here: " + error.what());
     }
   }
 

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// How settings are made to agree, and which are refused.
+#include "settings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <exception>
+#include <functional>
+#include <string>
+
+namespace reprise {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(Settle, MakesTheLengthsAgreeAndTheAliasHold) {
+  Settings settings;
+  settings.data.encoder_length = 30;
+  settings.data.horizon = 5;
+  settings.use_gradient_checkpointing = true;
+  settle(settings);
+  EXPECT_EQ(settings.model.encoder_length, 30);
+  EXPECT_EQ(settings.model.horizon, 5);
+  EXPECT_EQ(settings.model.checkpointing, Checkpointing::kAggressive);
+}
+
+TEST(Settle, TakesAutoWithABudgetUnlessATierIsChosen) {
+  Settings settings;
+  settle(settings);
+  EXPECT_EQ(settings.model.checkpointing, Checkpointing::kOff);
+  settings = {};
+  settings.train.memory_budget_bytes = 1'000'000;
+  settle(settings);
+  EXPECT_EQ(settings.model.checkpointing, Checkpointing::kAuto);
+  EXPECT_EQ(settings.checkpointing, Checkpointing::kAuto);  // what config.toml says
+  settings.checkpointing = Checkpointing::kOff;
+  settle(settings);
+  EXPECT_EQ(settings.model.checkpointing, Checkpointing::kOff);
+  settings.checkpointing.reset();
+  settings.train.device = "cuda";  // where nothing is let go
+  settle(settings);
+  EXPECT_EQ(settings.model.checkpointing, Checkpointing::kOff);
+}
+
+TEST(Settle, RefusesASeedThatTomlCannotHold) {
+  Settings settings;
+  settings.train.seed = 1ULL << 63;
+  EXPECT_THAT(message_of([&] { settle(settings); }), HasSubstr("--seed: must be below 2^63"));
+}
+
+TEST(CheckDevice, KnowsCpuAndCuda) {
+  EXPECT_NO_THROW(check_device("cpu"));
+  EXPECT_THAT(message_of([] { check_device("tpu"); }), HasSubstr("known: cpu, cuda, cuda:N"));
+  EXPECT_THAT(message_of([] { check_device("cuda:x"); }), HasSubstr("known: cpu, cuda, cuda:N"));
+  EXPECT_THAT(message_of([] { check_device("cuda:999"); }), HasSubstr("is not here"));
+}
+
+}  // namespace
+}  // namespace reprise
