@@ -105,17 +105,17 @@ def own_runs(model: str, options: argparse.Namespace, size: list[str]) -> list[R
             for share in shares]
 
 
-def peer_runs(model: str, options: argparse.Namespace, size: list[str], cache: str) -> list[Run]:
+def peer_runs(model: str, options: argparse.Namespace, size: list[str], folder: str) -> list[Run]:
     flags = ["--model", model, "--repetitions", str(options.repetitions), *size]
     torch = environments.set_up("torch")
-    runs = [Run(model, "PyTorch", way, [torch, PEERS / "torch_ways.py", way, *flags],
-                {"TORCHINDUCTOR_CACHE_DIR": cache}) for way in TORCH_WAYS]
+    runs = [Run(model, "PyTorch", way, [torch, PEERS / "torch_ways.py", way, *flags], {})
+            for way in TORCH_WAYS]
     jax = environments.set_up("jax")
     runs.append(Run(model, "JAX", "all", [jax, PEERS / "jax_ways.py", *flags],
                     {"JAX_PLATFORMS": "cpu"}))
     if options.rockmate:
         python = environments.set_up("rockmate")
-        folders = rockmate_source.unpack(options.rockmate, pathlib.Path(cache) / "rockmate")
+        folders = rockmate_source.unpack(options.rockmate, pathlib.Path(folder) / "rockmate")
         variables = {"PYTHONPATH": ":".join(map(str, folders))}
         command = [python, PEERS / "rockmate_ways.py"]
         runs += [Run(model, "rockmate", way, [*command, way, *flags], variables)
@@ -131,11 +131,14 @@ def in_turn(ours: list[Run], theirs: list[Run]) -> list[Run]:
 
 def lines_of(run: Run, threads: int) -> list[dict]:
     """What the run prints. A peer's that fails is nothing, and its error is shown."""
-    variables = os.environ | run.variables | {
-        "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads),
-        "CUDA_VISIBLE_DEVICES": "", "GLIBC_TUNABLES": KEEP_LARGE_BLOCKS}
-    output = subprocess.run(run.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env=variables)
+    # Compilations are timed: none may be there yet.
+    with tempfile.TemporaryDirectory() as cache:
+        variables = os.environ | run.variables | {
+            "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads),
+            "CUDA_VISIBLE_DEVICES": "", "GLIBC_TUNABLES": KEEP_LARGE_BLOCKS,
+            "TORCHINDUCTOR_CACHE_DIR": cache}
+        output = subprocess.run(run.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True, env=variables)
     if output.returncode != 0:
         print(f"compare.py: failed:\n{output.stderr[-2000:]}", file=sys.stderr)
         if run.who == "Reprise":
@@ -252,10 +255,10 @@ def run(options: argparse.Namespace) -> int:
     size = ["--small"] if options.quick else []
     if options.quick:
         options.rounds = options.repetitions = 1
-    with tempfile.TemporaryDirectory() as cache:  # compilations are timed: none may be there yet
+    with tempfile.TemporaryDirectory() as folder:
         runs = [run for model in MODELS
                 for run in in_turn(own_runs(model, options, size),
-                                   peer_runs(model, options, size, cache))]
+                                   peer_runs(model, options, size, folder))]
         points, failed = measure(runs, options)
     by_model = {model: [point for (name, _, _), point in points.items() if name == model]
                 for model in MODELS}

@@ -47,6 +47,11 @@ TEST(Settle, TakesAutoWithABudgetUnlessATierIsChosen) {
   settle(settings);
   EXPECT_EQ(settings.model.checkpointing, Checkpointing::kOff);
   settings.checkpointing.reset();
+  settings.train.batch_size = 0;  // as many as fit without recomputation
+  settle(settings);
+  EXPECT_EQ(settings.model.checkpointing, Checkpointing::kOff);
+  settings = {};
+  settings.train.memory_budget_bytes = 1'000'000;
   settings.train.device = "cuda";  // where nothing is let go
   settle(settings);
   EXPECT_EQ(settings.model.checkpointing, Checkpointing::kOff);

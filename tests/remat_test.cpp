@@ -8,6 +8,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,23 @@ TEST_F(RematTest, LetsGoWhatAutocastCasts) {
     return result;
   };
   EXPECT_LE(testing::expect_exact_within_budgets(step, 4), 0.27);  // 0.3 where casts are kept
+}
+
+TEST_F(RematTest, PlansAfterFirstCallsThatEndWithoutBackward) {
+  const auto step = step_of(mlp(12, 64), random_tensor({256, 64}));
+  const auto plain_bytes = testing::plain_bytes_of(step);
+  Rematerializer rematerializer({.budget_bytes = memory_stats().current_bytes + plain_bytes / 2});
+  {
+    const torch::NoGradGuard no_grad;
+    rematerializer.forward(step.loss);
+  }
+  const auto fail = [&] {
+    step.loss();
+    throw std::runtime_error("a mistake of the user's");
+  };
+  EXPECT_THROW(rematerializer.forward(fail), std::runtime_error);
+  for (int i = 0; i < 3; ++i) testing::outcome_of(step, &rematerializer);
+  EXPECT_TRUE(rematerializer.stats().is_planned);
 }
 
 TEST_F(RematTest, TakesASavedPlanForTheStepThatItIsOf) {

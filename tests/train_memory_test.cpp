@@ -144,6 +144,16 @@ TEST_F(TrainMemoryTest, AutoTrainsWithinBudgetsAndChangesNoNumber) {
   }
 }
 
+TEST_F(TrainMemoryTest, AutoPlansMicroBatchesAfterTheWholeBatchDidNotFit) {
+  auto options = short_training();
+  options.memory_budget_bytes = smallest_budget() * 21 / 20;
+  const auto result = run(Checkpointing::kAuto, options).result;
+  ASSERT_LT(result.micro_batch_size, options.batch_size);
+  ASSERT_EQ(result.checkpointing, Checkpointing::kAuto);
+  EXPECT_TRUE(result.rematerializer.is_planned);
+  EXPECT_LE(result.peak_bytes, options.memory_budget_bytes);
+}
+
 TEST_F(TrainMemoryTest, AddsUpTheGradientsOfMicroBatches) {
   auto options = short_training();
   model_.dropout = 0.0;

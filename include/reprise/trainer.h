@@ -94,11 +94,12 @@ struct TrainResult {
 ///
 /// `on_step` is called after every step; returning false stops cleanly, best weights kept. Without
 /// an evaluation the last weights are kept. Sets the seed of LibTorch's default generator.
-/// A step that does not fit is started again with checkpointing auto, then in smaller
-/// micro-batches. The tier of `model` is afterwards that of the last step. Starts the peak of
-/// `memory_stats` anew. Throws `BudgetError` with the smallest budget when a step does not fit into
-/// memory in any way; the model then holds the weights of the best evaluation, or of the step
-/// before. Throws `DataError` when no window fits into the training rows, `OptionError`, and
+/// A step that does not fit is started again with checkpointing auto (without a budget, or on an
+/// accelerator, with the next tier), then in smaller micro-batches, at last with aggressive.
+/// The tier of `model` is afterwards that of the last step. Starts the peak of `memory_stats` anew.
+/// Throws `BudgetError` with the smallest budget when a step does not fit into memory in any way;
+/// the model then holds the weights of the best evaluation, or of the step before.
+/// Throws `DataError` when no window fits into the training rows, `OptionError`, and
 /// `std::runtime_error` naming step and windows when the loss is not finite; the model then
 /// holds the weights of the best evaluation, or of the step before where there was none.
 TrainResult train(TemporalFusionTransformer& model, const Dataset& dataset,

@@ -60,7 +60,8 @@ TrainingProfile profile_training(const TftOptions& model, const Dataset& dataset
 /// Records steps of a training at a few small batch sizes, from before its model is made: what its
 /// peak will be at any other. The tensors that the process has already are part of it. Within the
 /// budget of `options`; where not even steps of four windows fit into it, without it, in at most
-/// 90% of the memory that the system has. Throws as `train` does.
+/// 90% of the memory that the system has. With checkpointing auto, whose peak is the limit: those
+/// of aggressive. Throws as `train` does.
 PeakModel measure_peaks(const TftOptions& model, const Dataset& dataset,
                         const TrainOptions& options);
 

@@ -28,7 +28,7 @@ nlohmann::json parse(const std::string& text) {
   nlohmann::json json;
   try {
     json = nlohmann::json::parse(text);
-  } catch (const nlohmann::json::parse_error& error) {
+  } catch (const nlohmann::json::exception& error) {
     refuse(std::string("the text is no JSON: ") + error.what());
   }
   if (member(json, "version") != kVersion) {
@@ -137,6 +137,8 @@ RematPlan plan_from_json(const std::string& text, const RematGraph& graph) {
 
 std::uint64_t graph_hash_of_json(const std::string& text) {
   const auto json = parse(text);
+  for (const char* list : {"kept", "actions"}) array(json, list);
+  for (const char* name : {"hash", "budget_bytes"}) member(json, name);
   const auto& hash = member(json, "graph");
   const auto digits = hash.is_string() ? hash.get<std::string>() : std::string();
   std::uint64_t number = 0;

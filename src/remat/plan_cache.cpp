@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "remat/plan_cache.h"
 
+#include "plan/fnv1a.h"
 #include "remat/elapsed.h"
 
 #include <algorithm>
@@ -18,9 +19,9 @@ constexpr int kMostCorrections = 3;
 constexpr std::size_t kMostSeen = 64;
 
 std::uint64_t hash_of(const std::vector<std::uint64_t>& signature) {
-  std::uint64_t hash = signature.size();
-  for (const auto word : signature) hash = (hash ^ word) * 1099511628211U;  // as FNV-1a
-  return hash;
+  Fnv1a hash;
+  for (const auto word : signature) hash.add(static_cast<std::int64_t>(word));
+  return hash.value();
 }
 
 bool begins_with(const std::vector<std::uint64_t>& all, const std::vector<std::uint64_t>& first) {
@@ -63,10 +64,14 @@ void PlanCache::add(StepGraph step) {
 void PlanCache::note_peak(std::shared_ptr<const PlannedStep> plan, std::int64_t peak_bytes) {
   const std::lock_guard lock(mutex_);
   last_ = {std::move(plan), peak_bytes};
-  if (peak_bytes != last_->plan->solution.forecast.peak_bytes && corrections_ < kMostCorrections) {
-    ++corrections_;
-    is_profile_wanted_ = true;
-  }
+  if (peak_bytes != last_->plan->solution.forecast.peak_bytes) record_once_more();
+}
+
+/// As a step that is not the first may take more or less.
+void PlanCache::record_once_more() {
+  if (corrections_ == kMostCorrections) return;
+  ++corrections_;
+  is_profile_wanted_ = true;
 }
 
 PlanCache::Next PlanCache::next() {
@@ -89,7 +94,7 @@ void PlanCache::make_plan(StepGraph step) {
   auto planned = std::make_shared<PlannedStep>();
   planned->solution = solve(step.graph);
   planning_ms_ += milliseconds_since(begin);
-  if (!planned->solution.is_feasible) return;
+  if (!planned->solution.is_feasible) return record_once_more();
   planned->is_kept.resize(step.tape_values, false);
   for (const auto value : planned->solution.plan.kept) {
     const auto id = static_cast<std::size_t>(step.values[static_cast<std::size_t>(value)]);

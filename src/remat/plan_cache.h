@@ -45,6 +45,7 @@ class PlanCache : public StepPlans {
   std::int64_t saved_plan_uses() const;
 
  private:
+  void record_once_more();
   void make_plan(StepGraph step);
   RematSolution solve(const RematGraph& graph);
   std::optional<RematSolution> saved_solution(const RematGraph& graph) const;
@@ -56,7 +57,7 @@ class PlanCache : public StepPlans {
   std::optional<StepGraph> recorded_;                    ///< to be planned
   bool is_profile_wanted_ = true;
   bool is_first_ = true;
-  std::deque<std::uint64_t> seen_;  ///< steps that were recorded and not planned
+  std::deque<std::uint64_t> seen_;  ///< steps that were recorded
   int corrections_ = 0;
   double planning_ms_ = 0.0;
   std::int64_t saved_plan_uses_ = 0;

@@ -15,7 +15,8 @@ void Tape::drop_plan() {
 /// All saved tensors are gone.
 void Tape::end_step() {
   if (plan_ && !is_forward_) plans_->note_peak(plan_, profile_->peak_bytes());
-  if (!is_profiled_ || !record_.is_linear || record_.events.empty()) return;
+  if (!is_profiled_) return;
+  if (!record_.is_linear || record_.events.empty()) return plans_->note_miss();
   record_.base_bytes = profile_->base_bytes();
   record_.events.back().other_bytes = profile_->take_most_other_bytes();
   plans_->add(graph_of(operations_, values_, record_));

@@ -40,10 +40,8 @@ std::optional<SmallestBudget> smallest_budget(TemporalFusionTransformer& model,
   const auto tier = model->options().checkpointing;
   const auto end = c10::make_scope_exit([&] { model->set_checkpointing(tier); });
   options.micro_batch_size = 1;
-  const auto available = static_cast<double>(available_memory_bytes());
-  const std::int64_t most =
-      memory_stats().current_bytes + static_cast<std::int64_t>(kUsableShare * available);
-  const auto aggressive = peak_within(most, Checkpointing::kAggressive, model, dataset, options);
+  const auto aggressive =
+      peak_within(usable_memory_bytes(), Checkpointing::kAggressive, model, dataset, options);
   if (!aggressive) return std::nullopt;
   // What decides operator by operator may do with less than whole layers do.
   SmallestBudget smallest{*aggressive, Checkpointing::kAggressive};

@@ -70,6 +70,12 @@ std::vector<Window> first_epoch_windows(const Dataset& dataset, const TrainOptio
   return windows;
 }
 
+std::int64_t usable_memory_bytes() {
+  constexpr double kUsableShare = 0.9;
+  const auto available = static_cast<double>(available_memory_bytes());
+  return memory_stats().current_bytes + static_cast<std::int64_t>(kUsableShare * available);
+}
+
 Training::Training(TemporalFusionTransformer& model, const Dataset& dataset,
                    const TrainOptions& options, OnStep on_step)
     : model_(model),

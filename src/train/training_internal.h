@@ -86,8 +86,9 @@ class Training {
   TrainResult result_;
 };
 
-/// Of the memory that the system says it has, what is used to find out how much is needed.
-constexpr double kUsableShare = 0.9;
+/// A budget for finding out how much is needed: what is in use, and 90% of what the system says it
+/// has.
+std::int64_t usable_memory_bytes();
 
 /// The windows of the first epoch, in its order; how they are gathered.
 std::vector<Window> first_epoch_windows(const Dataset& dataset, const TrainOptions& options);

@@ -88,10 +88,11 @@ class StepRecorder {
   }
 
  private:
-  /// With auto a budget is for its steps alone: those that it is compared with take more.
+  /// With auto a budget is for its steps alone: those that it is compared with take more, up to
+  /// what the system has.
   static std::int64_t take_auto_budget(const TftOptions& model, TrainOptions& options) {
-    const bool is_auto = model.checkpointing == Checkpointing::kAuto;
-    return is_auto ? std::exchange(options.memory_budget_bytes, 0) : 0;
+    if (model.checkpointing != Checkpointing::kAuto || options.memory_budget_bytes == 0) return 0;
+    return std::exchange(options.memory_budget_bytes, detail::usable_memory_bytes());
   }
 
   RecordedStep record_step() {
@@ -150,8 +151,11 @@ TrainOptions at_size(TrainOptions options, std::int64_t batch_size) {
   return options;
 }
 
-/// Two steps of a new model, which goes with them.
+/// Two steps of a new model, which goes with them. What auto takes depends on the limit: aggressive
+/// stands for it.
 void train_steps(TftOptions options, const Dataset& dataset, const TrainOptions& train) {
+  if (options.checkpointing == Checkpointing::kAuto)
+    options.checkpointing = Checkpointing::kAggressive;
   torch::manual_seed(train.seed);
   TemporalFusionTransformer model(std::move(options));
   detail::Training training(model, dataset, train);
@@ -284,11 +288,8 @@ PeakModel measure_peaks(const TftOptions& model, const Dataset& dataset,
     } catch (const BudgetError&) {  // fewer windows, then
     }
   }
-  const auto available = static_cast<double>(available_memory_bytes());
-  const std::int64_t limit =
-      memory_stats().current_bytes + static_cast<std::int64_t>(detail::kUsableShare * available);
-  return measure_peaks_within(limit, options.memory_budget_bytes > 0 ? 1 : unit, model, dataset,
-                              options);
+  return measure_peaks_within(detail::usable_memory_bytes(),
+                              options.memory_budget_bytes > 0 ? 1 : unit, model, dataset, options);
 }
 
 LargestBatch find_largest_batch(const PeakModel& peaks, const TftOptions& model,
@@ -319,11 +320,8 @@ LargestBatch find_largest_batch(const PeakModel& peaks, const TftOptions& model,
 
 std::optional<RematStep> record_training_step(const TftOptions& model, const Dataset& dataset,
                                               TrainOptions options) {
-  if (options.memory_budget_bytes == 0) {
-    const auto available = static_cast<double>(available_memory_bytes());
-    options.memory_budget_bytes =
-        memory_stats().current_bytes + static_cast<std::int64_t>(detail::kUsableShare * available);
-  }
+  options.validate();
+  if (options.memory_budget_bytes == 0) options.memory_budget_bytes = detail::usable_memory_bytes();
   TftOptions with_auto = model;
   with_auto.checkpointing = Checkpointing::kAuto;
   torch::manual_seed(options.seed);

@@ -17,8 +17,9 @@ namespace reprise::detail {
 
 /// Forward, backward and optimiser of one batch. A step that does not fit into memory is started
 /// again, bit for bit, with auto, then in ever smaller micro-batches, and at last, those of one
-/// window, with aggressive. On devices where nothing is let go (`Rematerializer`), the tiers
-/// minimal and aggressive take the place of auto. The steps after it begin where it ended.
+/// window, with aggressive. Without a budget, and on devices where nothing is let go
+/// (`Rematerializer`), the tiers minimal and aggressive take the place of auto. The steps after it
+/// begin where it ended.
 class TrainingStep {
  public:
   /// Labels the memory of the parameters, and makes the optimiser's state.

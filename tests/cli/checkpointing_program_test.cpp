@@ -106,6 +106,10 @@ TEST(VerifyProgram, VerifiesStepsThatDecideOperatorByOperator) {
   EXPECT_EQ(document["checkpointing"], "auto");
   EXPECT_EQ(document["equal"], true);
   EXPECT_GT(document["replayed_operations"].get<int>(), 0);
+
+  const Outcome idle = work.reprise(verify_arguments({"--memory-budget", "10GB"}));
+  EXPECT_EQ(idle.exit_code, 2);
+  EXPECT_THAT(idle.err, HasSubstr("leaves nothing to recompute"));
 }
 
 TEST(VerifyProgram, SaysTheSameInJson) {

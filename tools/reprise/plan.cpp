@@ -7,7 +7,6 @@
 #include "plan_table.h"
 #include "prepare.h"
 #include "remat_table.h"
-#include "reprise/errors.h"
 #include "text.h"
 
 #include <algorithm>
@@ -90,22 +89,29 @@ class Planner {
          })});
   }
 
-  // A step that is above the budget may be too large for any schedule: the budget is for the plan.
+  // The budget is for the plan: a step is recorded where the system has the memory for a plain one.
   void schedule() {
-    terminal_.progress("recording steps with checkpointing auto");
     TrainOptions options = options_;
     options.memory_budget_bytes = 0;
-    try {
-      std::optional<RematStep> step =
-          record_training_step(data_.settings.model, data_.dataset, options);
-      if (step) {
-        remat_ =
-            choose_remat(options_.batch_size, std::move(step->graph), options_.memory_budget_bytes);
-      }
-    } catch (const BudgetError& error) {
-      terminal_.warning("what checkpointing auto makes of a budget is left out, as a step of " +
-                        format_windows(options_.batch_size) +
-                        " cannot be recorded here: " + error.what());
+    options.batch_size = std::min(options_.batch_size, subject_.train_windows);
+    const std::int64_t plain_bytes = tiers_.front().peaks.peak_bytes(options.batch_size);
+    const std::int64_t here_bytes = tensor_memory_bytes(kUsablePercent);
+    if (plain_bytes > here_bytes) {
+      terminal_.warning(
+          "what checkpointing auto makes of a budget is left out: to record a step of " +
+          format_windows(options.batch_size) + " takes " + format_bytes(plain_bytes) +
+          ", and tensors can have " + format_bytes(here_bytes) +
+          " here; use a smaller --batch-size or --micro-batch-size");
+      return;
+    }
+    terminal_.progress("recording steps with checkpointing auto");
+    std::optional<RematStep> step =
+        record_training_step(data_.settings.model, data_.dataset, options);
+    if (step) {
+      remat_ =
+          choose_remat(options.batch_size, std::move(step->graph), options_.memory_budget_bytes);
+    } else {
+      terminal_.warning("what checkpointing auto makes of a budget is left out: no plan was made");
     }
   }
 

@@ -105,9 +105,9 @@ std::string schedule_table(const RematChoices& choices) {
 std::string verdict_text(const RematChoices& choices) {
   const RematSolution& solution = choices.solution;
   const std::string budget = format_bytes(choices.budget_bytes);
-  if (!solution.is_feasible) {
+  if (!choices.fits()) {
     return "No schedule fits into " + budget + ": the smallest budget found is " +
-           format_bytes(choices.curve.front().budget_bytes) + " (none is below " +
+           format_bytes(solution.forecast.peak_bytes) + " (none is below " +
            format_bytes(solution.least_budget_bytes) + "). Its schedule:\n";
   }
   return "The schedule within " + budget +
@@ -144,6 +144,12 @@ RematChoices choose_remat(std::int64_t batch_size, RematGraph graph, std::int64_
     choices.budget_bytes = least + (choices.curve.back().budget_bytes - least) / 2;
   }
   choices.solution = plan_rematerialisation(choices.graph, choices.budget_bytes);
+  if (!choices.solution.is_feasible) {
+    // All budgets were tried for the curve.
+    const std::int64_t smallest = choices.curve.front().budget_bytes;
+    auto of_smallest = plan_rematerialisation(choices.graph, smallest);
+    if (of_smallest.is_feasible) choices.solution = std::move(of_smallest);
+  }
   return choices;
 }
 
@@ -165,7 +171,7 @@ nlohmann::ordered_json remat_json(const RematChoices& choices) {
           {"plain_step_ms", plain_ms(choices)},
           {"curve", curve},
           {"budget_bytes", choices.budget_bytes},
-          {"fits", solution.is_feasible},
+          {"fits", choices.fits()},
           {"predicted_peak_bytes", solution.forecast.peak_bytes},
           {"predicted_replay_ms", solution.forecast.replay_ms},
           {"replayed_operations", solution.forecast.replayed_operations},

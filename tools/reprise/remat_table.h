@@ -20,7 +20,10 @@ struct RematChoices {
   std::vector<RematPoint> curve = {};
   std::int64_t budget_bytes = 0;  ///< of `solution`
   bool is_budget_given = false;   ///< false: it is the middle of the curve
+  /// For the budget, or for the smallest one where none fits into it.
   RematSolution solution = {};
+
+  bool fits() const { return solution.forecast.peak_bytes <= budget_bytes; }
 };
 
 /// Plans `graph` for `budget_bytes`; 0: for the middle between the least and the most that it

@@ -33,7 +33,9 @@ Checkpointing chosen_checkpointing(const Settings& settings) {
   if (settings.use_gradient_checkpointing) {
     return Checkpointing::kAggressive;
   }
-  const bool is_limited = settings.train.memory_budget_bytes > 0 && settings.train.device == "cpu";
+  // A batch that is chosen so that it fits has nothing to recompute.
+  const bool is_limited = settings.train.memory_budget_bytes > 0 &&
+                          settings.train.batch_size != 0 && settings.train.device == "cpu";
   return settings.checkpointing.value_or(is_limited ? Checkpointing::kAuto : Checkpointing::kOff);
 }
 

@@ -44,7 +44,8 @@ struct Settings {
 
   std::int64_t threads = 0;  ///< of LibTorch; 0: one per core
   bool is_json = false;
-  /// Of `model`, see `settle`; none: auto within a memory budget on the CPU, else off.
+  /// Of `model`, see `settle`; none: auto within a memory budget on the CPU for a given batch size,
+  /// else off.
   std::optional<Checkpointing> checkpointing;
   bool use_gradient_checkpointing = false;  ///< as `checkpointing = "aggressive"`
 };

@@ -13,6 +13,7 @@
 
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -57,32 +58,37 @@ class Comparison {
 
   // Of a step that goes by a plan, which takes steps before it.
   GradientReport of_auto() {
-    const auto start_bytes = memory_stats().current_bytes;
-    reset_peak_memory();
     std::optional<Rematerializer> rematerializer;
     const auto forward = [&] {
       return rematerializer->forward(
           [&] { return loss(Checkpointing::kAuto, chosen_.checkpoint_layers); });
     };
+    std::int64_t replayed_before = 0;
     auto report = compare([&] {
-      rematerializer.emplace(RematerializerOptions{.budget_bytes = budget_bytes(start_bytes)});
+      rematerializer.emplace(RematerializerOptions{.budget_bytes = budget_bytes()});
       const detail::RandomState random_state;
       for (int i = 0; i < kStepsBefore; ++i) {
         torch::autograd::grad({forward()}, model_->parameters(), {}, {}, false, true);
         random_state.restore();
       }
+      replayed_before = rematerializer->stats().replayed_operations;
       return forward();
     });
-    stats_ = rematerializer->stats();
+    replayed_operations_ = rematerializer->stats().replayed_operations - replayed_before;
     return report;
   }
 
-  const RematerializerStats& stats() const { return stats_; }
+  // In the step that was compared, of auto.
+  std::int64_t replayed_operations() const { return replayed_operations_; }
 
  private:
   GradientReport compare(const std::function<torch::Tensor()>& recomputed) {
-    return verify_gradients(
-        named_tensors(*model_), [&] { return loss(Checkpointing::kOff, {}); }, recomputed);
+    const auto plain = [&] {
+      plain_start_bytes_ = memory_stats().current_bytes;
+      reset_peak_memory();
+      return loss(Checkpointing::kOff, {});
+    };
+    return verify_gradients(named_tensors(*model_), plain, recomputed);
   }
 
   torch::Tensor loss(Checkpointing tier, const LayerChoices& layers) {
@@ -91,17 +97,25 @@ class Comparison {
     return quantile_loss(model_->forward(batch_.input), batch_.target, chosen_.quantiles);
   }
 
-  std::int64_t budget_bytes(std::int64_t start_bytes) const {
+  // Gradients are made in both passes.
+  std::int64_t budget_bytes() const {
     if (train_.memory_budget_bytes > 0) return train_.memory_budget_bytes;
+    std::int64_t gradient_bytes = 0;
+    for (const torch::Tensor& parameter : model_->parameters()) {
+      gradient_bytes += static_cast<std::int64_t>(parameter.nbytes());
+    }
     const auto now = memory_stats();
-    return now.current_bytes + (now.peak_bytes - start_bytes) / 100 * kVerifiedPercent;
+    const std::int64_t plain_bytes = now.peak_bytes - plain_start_bytes_ - gradient_bytes;
+    return now.current_bytes + gradient_bytes +
+           std::max<std::int64_t>(plain_bytes, 0) / 100 * kVerifiedPercent;
   }
 
   TemporalFusionTransformer& model_;
   const TftOptions chosen_;
   const TrainOptions& train_;
   const Batch& batch_;
-  RematerializerStats stats_;
+  std::int64_t plain_start_bytes_ = 0;
+  std::int64_t replayed_operations_ = 0;
 };
 
 nlohmann::ordered_json differing_json(const GradientReport& report) {
@@ -148,14 +162,16 @@ int run_verify(Settings& settings, Terminal& terminal) {
   const std::int64_t windows = batch.target.size(0);
   Comparison comparison(prepared, batch);
   const GradientReport report = is_auto ? comparison.of_auto() : comparison.of_tier();
-  const std::int64_t replayed = comparison.stats().replayed_operations;
+  const std::int64_t replayed = comparison.replayed_operations();
+  if (is_auto && replayed == 0) {
+    throw OptionError("memory_budget",
+                      "--memory-budget: leaves nothing to recompute: there is nothing to verify; "
+                      "give a smaller one, or leave it away");
+  }
   terminal.result(
       prepared.batch_size_text + prepared.overview.file + ": the first training batch, " +
       format_count(windows) + " windows\nRecomputed: " +
-      (is_auto
-           ? format_count(replayed) + " operators in " + std::to_string(kStepsBefore + 1) + " steps"
-           : join(layers)) +
-      "\n" + report.to_text());
+      (is_auto ? format_count(replayed) + " operators" : join(layers)) + "\n" + report.to_text());
   nlohmann::ordered_json document = {
       {"file", prepared.overview.file},
       {"windows", windows},
