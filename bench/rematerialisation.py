@@ -208,7 +208,7 @@ def print_conditions(options: argparse.Namespace, failed: list[str]) -> None:
     if options.rockmate:
         peers.append(f"rockmate at commit {rockmate_source.COMMIT[:12]}")
     print(f"{options.threads} threads on {options.threads} cores, float32, CPU; "
-          f"{', '.join(peers)}; the least times of {options.rounds} rounds. Every program ran with "
+          f"{', '.join(peers)}; the least times of {options.rounds} {"round" if options.rounds == 1 else "rounds"}. Every program ran with "
           f"`GLIBC_TUNABLES={KEEP_LARGE_BLOCKS}`, so that freed blocks stay in the process.")
     if failed:
         print(f"\nLeft out, because it failed: {', '.join(failed)}.")
