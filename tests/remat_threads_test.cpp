@@ -138,13 +138,17 @@ TEST(RematThreads, TapesAndRegionsDrawTheirNumbersAgainAtTheSameTime) {
   const auto expected_next = torch::rand({3});
   const auto both = memory_stats().peak_bytes - start;
 
-  Rematerializer rematerializer({.budget_bytes = testing::in_use() + both});
+  // Forward has too little, so that the tape has to run dropout again; both threads have enough.
+  const auto budget = testing::in_use() + 2 * both;
+  Rematerializer rematerializer({.budget_bytes = budget});
+  const auto in_little_memory = [&](const auto& loss) {
+    const auto ballast = torch::empty({budget - testing::in_use() - both * 3 / 10}, torch::kByte);
+    return rematerializer.forward(loss);
+  };
   for (int round = 0; round < 30; ++round) {
-    const auto losses =
-        forward_both([&](const auto& loss) { return rematerializer.forward(loss); },
-                     [&](const auto& loss) {
-                       return checkpoint([loss](const Tensor&) { return loss(); }, region.input);
-                     });
+    const auto losses = forward_both(in_little_memory, [&](const auto& loss) {
+      return checkpoint([loss](const Tensor&) { return loss(); }, region.input);
+    });
     Tensors of_tape;
     Tensors of_region;
     std::thread first([&] { of_tape = taped.gradients(losses.first); });

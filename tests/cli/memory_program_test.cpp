@@ -280,8 +280,9 @@ TEST(TrainProgram, SaysWhatOneWindowNeedsWhereNoBatchFits) {
 TEST(VerifyProgram, ComparesThePassesOfMicroBatchesWithinABudget) {
   const WorkFolder work;
   work.write("sales.csv", sales_csv(2, 150));
-  const Outcome outcome = work.reprise(
-      arguments("verify", {"--micro-batch-size", "8", "--memory-budget", "1GB", "--json"}));
+  const Outcome outcome =
+      work.reprise(arguments("verify", {"--micro-batch-size", "8", "--memory-budget", "1GB",
+                                        "--checkpointing", "aggressive", "--json"}));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(json::parse(outcome.out)["windows"], 8);
   const Outcome refused = work.reprise(arguments("verify", {"--memory-budget", "1MB"}));
@@ -298,7 +299,7 @@ TEST(InspectProgram, ShowsTheBudgetOfAConfig) {
              "batch_size = 'auto'\n");
   const Outcome outcome = work.reprise({"inspect", "sales.csv", "--config", "c.toml"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("checkpointing auto, memory budget 600.0 MB\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("checkpointing off, memory budget 600.0 MB\n"));
   const Outcome plain = work.reprise(
       {"inspect", "sales.csv", "--target", "sales", "--encoder", "12", "--horizon", "4"});
   EXPECT_THAT(plain.out, Not(HasSubstr("budget")));
