@@ -3,10 +3,10 @@
 // in the same run. Times are CPU times, the least of interleaved runs. Prints the table of
 // docs/memory.md as Markdown: see scripts/regenerate-docs.
 //     memory_bench [rounds, default 5]
+#include "bench/cpu_time.h"
+#include "bench/tft_pass.h"
 #include "reprise/checkpoint.h"
 #include "reprise/memory.h"
-#include "reprise/quantile_loss.h"
-#include "reprise/tft.h"
 
 #include <c10/core/CPUAllocator.h>
 #include <torch/torch.h>
@@ -17,7 +17,6 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <functional>
 #include <limits>
 #include <string>
@@ -25,13 +24,9 @@
 
 namespace {
 
+using reprise::bench::cpu_s;
+using reprise::bench::TftPass;
 using torch::Tensor;
-
-double cpu_s() {
-  timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 
 std::int64_t page_faults() {
   rusage usage{};
@@ -109,28 +104,10 @@ class Mlp {
 };
 
 /// One step of a Temporal Fusion Transformer.
-class Tft {
- public:
-  Tft(reprise::TftOptions options, std::int64_t batch)
-      : model_(options), target_(torch::randn({batch, options.horizon})) {
-    const auto steps = options.encoder_length + options.horizon;
-    if (options.static_reals > 0) input_.static_real = torch::randn({batch, options.static_reals});
-    input_.observed_real = torch::randn({batch, options.encoder_length, options.observed_reals});
-    if (options.known_reals > 0)
-      input_.known_real = torch::randn({batch, steps, options.known_reals});
-  }
-
-  void step() {
-    model_->zero_grad();
-    reprise::quantile_loss(model_->forward(input_), target_, model_->options().quantiles)
-        .backward();
-  }
-
- private:
-  reprise::TemporalFusionTransformer model_;
-  reprise::TftInput input_;
-  Tensor target_;
-};
+void step(TftPass& pass) {
+  pass.model()->zero_grad();
+  pass.loss().backward();
+}
 
 /// Cost of a tensor that is made and freed at once, nanoseconds.
 void print_tensor_row(std::int64_t elements, int rounds) {
@@ -161,17 +138,17 @@ int main(int argc, char** argv) {
                 compare([&] { mlp.step(is_checkpointed); }, rounds));
     }
   }
-  Tft small({.encoder_length = 48, .horizon = 24, .hidden_size = 16, .known_reals = 4}, 32);
-  print_row("small TFT (hidden 16, batch 32)", compare([&] { small.step(); }, rounds));
-  Tft wide({.encoder_length = 50,
-            .horizon = 10,
-            .hidden_size = 128,
-            .encoder_grn = true,
-            .static_reals = 5,
-            .known_reals = 10,
-            .observed_reals = 200},
-           16);
-  print_row("TFT-225, batch 16", compare([&] { wide.step(); }, std::max(1, rounds / 2)));
+  TftPass small({.encoder_length = 48, .horizon = 24, .hidden_size = 16, .known_reals = 4}, 32);
+  print_row("small TFT (hidden 16, batch 32)", compare([&] { step(small); }, rounds));
+  TftPass wide({.encoder_length = 50,
+                .horizon = 10,
+                .hidden_size = 128,
+                .encoder_grn = true,
+                .static_reals = 5,
+                .known_reals = 10,
+                .observed_reals = 200},
+               16);
+  print_row("TFT-225, batch 16", compare([&] { step(wide); }, std::max(1, rounds / 2)));
 
   std::printf("\n| a tensor made and freed | glibc, ns | ledger, ns |\n| --- | ---: | ---: |\n");
   for (const std::int64_t elements : {16, 4096, 262144}) print_tensor_row(elements, rounds);

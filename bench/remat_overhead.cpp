@@ -3,28 +3,22 @@
 // ones, by operator, and a whole training step. CPU times of one thread, the least of interleaved
 // runs. Prints Markdown: see scripts/regenerate-docs.
 //     remat_overhead [rounds, default 7]
-#include "reprise/quantile_loss.h"
+#include "bench/cpu_time.h"
+#include "bench/tft_pass.h"
 #include "reprise/rematerializer.h"
-#include "reprise/tft.h"
 
 #include <torch/torch.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <functional>
 #include <limits>
 
 namespace {
 
+using reprise::bench::cpu_s;
 using torch::Tensor;
-
-double cpu_s() {
-  timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 
 double cpu_s_of(const std::function<void()>& work) {
   const double begin = cpu_s();
@@ -76,20 +70,13 @@ void print_tft(int rounds) {
   options.static_reals = 2;
   options.observed_reals = 5;
   options.known_reals = 5;
-  reprise::TemporalFusionTransformer model(options);
-  const auto steps = options.encoder_length + options.horizon;
-  reprise::TftInput input;
-  input.static_real = torch::randn({kBatch, options.static_reals});
-  input.observed_real = torch::randn({kBatch, options.encoder_length, options.observed_reals});
-  input.known_real = torch::randn({kBatch, steps, options.known_reals});
-  const auto target = torch::randn({kBatch, options.horizon});
-  const auto cost = compare(
-      [&] { return reprise::quantile_loss(model->forward(input), target, options.quantiles); },
-      [&](const Tensor& loss) {
-        loss.backward();
-        model->zero_grad();
-      },
-      15 * rounds);  // the difference is smaller than this machine's noise
+  reprise::bench::TftPass tft(options, kBatch);
+  const auto cost = compare([&] { return tft.loss(); },
+                            [&](const Tensor& loss) {
+                              loss.backward();
+                              tft.model()->zero_grad();
+                            },
+                            15 * rounds);  // the difference is smaller than this machine's noise
   std::printf("| a step of the small TFT (hidden 16, batch 64) | %.2f ms | %.2f ms | %+.1f %% |\n",
               1e3 * cost.plain_s, 1e3 * cost.recorded_s,
               100.0 * (cost.recorded_s / cost.plain_s - 1.0));

@@ -2,11 +2,10 @@
 // Small models of many kinds, each trained within 50 budgets: whether every peak stays within its
 // budget with the gradients, buffers and random numbers of a plain step, and how far from the
 // foretold peaks it was. Prints Markdown; exit code 1 where anything is wrong.
+#include "bench/tft_pass.h"
 #include "reprise/errors.h"
 #include "reprise/memory.h"
-#include "reprise/quantile_loss.h"
 #include "reprise/rematerializer.h"
-#include "reprise/tft.h"
 #include "tests/remat_models.h"
 
 #include <torch/torch.h>
@@ -16,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -142,19 +142,8 @@ TrainingStep tft_step() {
   options.static_reals = 2;
   options.known_reals = 2;
   options.observed_reals = 4;
-  constexpr std::int64_t kBatch = 32;
-  reprise::TemporalFusionTransformer model(options);
-  const auto steps = options.encoder_length + options.horizon;
-  reprise::TftInput input;
-  input.static_real = torch::randn({kBatch, options.static_reals});
-  input.observed_real = torch::randn({kBatch, options.encoder_length, options.observed_reals});
-  input.known_real = torch::randn({kBatch, steps, options.known_reals});
-  const auto target = torch::randn({kBatch, options.horizon});
-  return {.loss =
-              [=]() mutable {
-                return reprise::quantile_loss(model->forward(input), target, options.quantiles);
-              },
-          .leaves = model->parameters()};
+  const auto tft = std::make_shared<reprise::bench::TftPass>(options, 32);
+  return {.loss = [tft] { return tft->loss(); }, .leaves = tft->model()->parameters()};
 }
 
 }  // namespace

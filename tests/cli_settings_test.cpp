@@ -1,27 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // How settings are made to agree, and which are refused.
 #include "settings.h"
+#include "tests/testing.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <exception>
-#include <functional>
-#include <string>
-
 namespace reprise {
 namespace {
 
+using testing::error_of;
 using ::testing::HasSubstr;
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 TEST(Settle, MakesTheLengthsAgreeAndTheAliasHold) {
   Settings settings;
@@ -60,14 +49,14 @@ TEST(Settle, TakesAutoWithABudgetUnlessATierIsChosen) {
 TEST(Settle, RefusesASeedThatTomlCannotHold) {
   Settings settings;
   settings.train.seed = 1ULL << 63;
-  EXPECT_THAT(message_of([&] { settle(settings); }), HasSubstr("--seed: must be below 2^63"));
+  EXPECT_THAT(error_of([&] { settle(settings); }), HasSubstr("--seed: must be below 2^63"));
 }
 
 TEST(CheckDevice, KnowsCpuAndCuda) {
   EXPECT_NO_THROW(check_device("cpu"));
-  EXPECT_THAT(message_of([] { check_device("tpu"); }), HasSubstr("known: cpu, cuda, cuda:N"));
-  EXPECT_THAT(message_of([] { check_device("cuda:x"); }), HasSubstr("known: cpu, cuda, cuda:N"));
-  EXPECT_THAT(message_of([] { check_device("cuda:999"); }), HasSubstr("is not here"));
+  EXPECT_THAT(error_of([] { check_device("tpu"); }), HasSubstr("known: cpu, cuda, cuda:N"));
+  EXPECT_THAT(error_of([] { check_device("cuda:x"); }), HasSubstr("known: cpu, cuda, cuda:N"));
+  EXPECT_THAT(error_of([] { check_device("cuda:999"); }), HasSubstr("is not here"));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "reprise/version.h"
 #include "scores.h"
 #include "table.h"
+#include "tests/testing.h"
 #include "text.h"
 
 #include <gmock/gmock.h>
@@ -28,21 +29,13 @@ namespace reprise {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 class TemporaryFolder {
  public:
@@ -75,7 +68,7 @@ Invocation parse(const Program& program, Settings& settings, std::vector<const c
 std::string parse_error(std::vector<const char*> arguments) {
   Settings settings;
   const Program program = program_of(settings);
-  return message_of([&] { parse(program, settings, arguments); });
+  return error_of([&] { parse(program, settings, arguments); });
 }
 
 TEST(FormatCount, SeparatesThousands) {
@@ -328,7 +321,7 @@ TEST(ReadConfig, NamesFileKeyAndLineOfAMistake) {
   const std::vector<Field> fields = run_fields(settings);
   const auto error = [&](const std::string& text) {
     const std::filesystem::path file = folder.write("c.toml", text);
-    return message_of([&] { read_config(file, fields, {}); });
+    return error_of([&] { read_config(file, fields, {}); });
   };
   EXPECT_THAT(error("hiden = 3\n"),
               HasSubstr("c.toml: unknown key 'hiden'; did you mean 'hidden'?; known: "));
@@ -339,7 +332,7 @@ TEST(ReadConfig, NamesFileKeyAndLineOfAMistake) {
   EXPECT_THAT(error("lags = [[24]]\n"), HasSubstr("nested"));
   EXPECT_THAT(error("epochs = 1\nhidden = = 3\n"), HasSubstr("c.toml:2: "));
   EXPECT_THAT(error("json = true\n"), HasSubstr("unknown key 'json'"));
-  EXPECT_THAT(message_of([&] { read_config("/nowhere/c.toml", fields, {}); }),
+  EXPECT_THAT(error_of([&] { read_config("/nowhere/c.toml", fields, {}); }),
               HasSubstr("cannot be read"));
 }
 
@@ -376,7 +369,7 @@ TEST(SetField, RefusesNumbersThatAreNotFinite) {
   double value = 1.0;
   const Field field = {"lr", "F", "", &value};
   for (const char* text : {"nan", "inf", "1e999", "", "1.0x", " 1"}) {
-    EXPECT_THAT(message_of([&] { set_field(field, {text}, "--lr"); }), HasSubstr("is not a number"))
+    EXPECT_THAT(error_of([&] { set_field(field, {text}, "--lr"); }), HasSubstr("is not a number"))
         << text;
   }
   EXPECT_EQ(value, 1.0);

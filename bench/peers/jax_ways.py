@@ -9,7 +9,6 @@ Prints a line of JSON for each. Peaks are those of XLA's buffer assignment: temp
 which activations lie, without parameters and the gradients that are returned. `plain` are the
 layers one after the other. `prepare_s` is the time to compile.
 """
-import argparse
 import time
 from collections.abc import Callable
 
@@ -120,10 +119,7 @@ class Way:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", choices=["mlp", "transformer"], required=True)
-    parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--small", action="store_true")
+    parser = measuring.parser_of(__doc__)
     options = parser.parse_args()
     layer, parameters, x = make(options.model, options.small)
     stacked = stack(parameters)

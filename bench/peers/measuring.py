@@ -1,8 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the peers' programs share: times, and the line of JSON for each point."""
+import argparse
 import json
 import time
 from collections.abc import Callable
+
+
+def parser_of(description: str) -> argparse.ArgumentParser:
+    """With what every peer's program takes."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--model", choices=["mlp", "transformer"], required=True)
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--small", action="store_true")
+    return parser
 
 
 def seconds_of(work: Callable[[], object]) -> float:

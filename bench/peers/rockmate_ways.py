@@ -6,7 +6,6 @@
 The budget is a share of the plain step's exact peak. Prints a line of JSON as torch_ways.py does,
 with the seconds to trace, measure and solve, or one without a peak where there is no solution.
 """
-import argparse
 import contextlib
 import copy
 import importlib
@@ -88,11 +87,8 @@ def solve(kind: str, model: torch.nn.Module, x: torch.Tensor,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = measuring.parser_of(__doc__)
     parser.add_argument("way")
-    parser.add_argument("--model", choices=["mlp", "transformer"], required=True)
-    parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--small", action="store_true")
     options = parser.parse_args()
     kind, share = options.way.split("-")
     layers, x = torch_models.make(options.model, options.small)

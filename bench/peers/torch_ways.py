@@ -8,7 +8,6 @@ checkpointed, matrix products kept), compile-B (torch.compile with an activation
 Prints a line of JSON: the shortest times, the exact peaks, whether the gradients are bitwise those
 of the plain step, and for torch.compile what the first step took longer than a later one.
 """
-import argparse
 import functools
 
 import measuring
@@ -50,11 +49,8 @@ def forward_of(way: str, layers: nn.Sequential) -> torch_models.Forward:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = measuring.parser_of(__doc__)
     parser.add_argument("way")
-    parser.add_argument("--model", choices=["mlp", "transformer"], required=True)
-    parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--small", action="store_true")
     options = parser.parse_args()
     layers, x = torch_models.make(options.model, options.small)
     torch_models.prepare_gradients(layers)

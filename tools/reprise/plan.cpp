@@ -196,8 +196,7 @@ Command plan_command(Settings& settings) {
   return {.name = "plan",
           .summary =
               "Tell the largest batch that fits each device and tier, and what checkpointing auto "
-              "makes "
-              "of a budget, from measured steps",
+              "makes of a budget, from measured steps",
           .example =
               "reprise plan --parquet-file sales.parquet --target sales --device-memory 8GB "
               "--check",
